@@ -1,0 +1,197 @@
+-- fan_out: from outbox to pending, one caller at a time over the fleet, at most 2,000 deliveries a call.
+--
+-- Locks, in order: the fan_out advisory lock (try only); the outbox rows it takes; the endpoint_state rows of
+-- every endpoint concerned, ids ascending, in a statement of their own, even where the mark is right already:
+-- whoever gives an endpoint up locks its row and then looks for work, and must find ours. It reads events in
+-- the same transaction that writes pending: that read's lock on the leaf keeps retention's TRUNCATE away.
+
+create or replace function postrider.fan_out(worker uuid, max_deliveries integer default 2000)
+returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[])
+language plpgsql security definer
+set search_path to pg_catalog, pg_temp
+set plan_cache_mode to force_custom_plan
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz;
+    v_ids uuid[];          -- events taken in this call, ascending
+    v_large uuid;          -- one event with more endpoints than one step takes
+    v_large_after bigint;
+    v_large_found uuid[];
+    v_budget integer := fan_out.max_deliveries;
+    v_events uuid[];       -- one element per delivery, with …
+    v_endpoints bigint[];  -- … its endpoint
+    v_done uuid[];         -- events whose outbox row goes
+    v_last bigint;
+    v_count integer;
+    v_low uuid;
+    v_high uuid;
+    v_owners uuid[];
+    v_unowned boolean;
+    v_owner uuid;
+    v_more boolean;
+begin
+    perform postrider._require_read_committed();
+    perform postrider._require_durable_commit();
+    events := 0; deliveries := 0; more := false; busy := false; due := '{}';
+    if not pg_try_advisory_xact_lock(1886548844, 2) then
+        busy := true;
+        return next;
+        return;
+    end if;
+
+    -- A large event goes on with a quarter of each call; newer small ones have the rest.
+    select o.event_id, o.after_endpoint into v_large, v_large_after
+      from postrider.outbox o where o.after_endpoint is not null order by o.event_id limit 1 for update;
+    if v_large is not null then
+        v_budget := v_budget - v_budget / 4;
+    end if;
+
+    v_ids := array(select o.event_id from postrider.outbox o
+                    where o.after_endpoint is null order by o.event_id limit 1000 for update);
+    if v_large is null and cardinality(v_ids) = 0 then
+        return next;
+        return;
+    end if;
+
+    -- Which endpoints: matched once per distinct (tenant, event type), then laid out per event and cut to
+    -- the budget. The bounds on the id keep the join off all other leaves.
+    v_low := v_ids[1];
+    v_high := v_ids[cardinality(v_ids)];
+    with event as materialized (
+        select e.id, e.tenant, e.event_type, e.endpoint_id
+          from postrider.events e
+         where e.id between v_low and v_high and e.id = any (v_ids)
+    ), type as materialized (
+        select distinct e.tenant, e.event_type from event e where e.endpoint_id is null
+    ), subscriber as materialized (
+        select t.tenant, t.event_type,
+               array(select distinct s.endpoint_id from postrider.subscriptions s
+                      where s.tenant = t.tenant and s.pattern = any (postrider._patterns(t.event_type))
+                      order by s.endpoint_id limit v_budget + 1) as endpoints
+          from type t
+    ), owed as materialized (
+        select e.id, case when e.endpoint_id is null then s.endpoints else array[e.endpoint_id] end as endpoints
+          from event e
+          left join subscriber s on s.tenant = e.tenant and s.event_type = e.event_type
+    ), fitting as materialized (
+        select o.id, o.endpoints,
+               sum(cardinality(o.endpoints)) over (order by o.id) as upto
+          from owed o
+         where cardinality(o.endpoints) <= v_budget
+    )
+    select (select array_agg(o.id order by o.id) from owed o where cardinality(o.endpoints) > v_budget),
+           (select array_agg(f.id order by f.id) from fitting f where f.upto <= v_budget),
+           array_agg(x.id order by x.id, x.endpoint_id),
+           array_agg(x.endpoint_id order by x.id, x.endpoint_id)
+      into v_large_found, v_done, v_events, v_endpoints
+      from (select f.id, u.endpoint_id from fitting f, unnest(f.endpoints) u (endpoint_id)
+             where f.upto <= v_budget) x;
+
+    if v_large_found is not null then
+        update postrider.outbox o set after_endpoint = 0 where o.event_id = any (v_large_found);
+        if v_large is null then
+            v_large := v_large_found[1];
+            v_large_after := 0;
+        end if;
+    end if;
+    -- What is left of outbox after this call.
+    v_more := cardinality(v_ids) = 1000
+        or coalesce(cardinality(v_done), 0) + coalesce(cardinality(v_large_found), 0) < cardinality(v_ids);
+
+    if v_large is not null then
+        v_budget := greatest(fan_out.max_deliveries - coalesce(cardinality(v_endpoints), 0), 1);
+        with step as (
+            select distinct s.endpoint_id
+              from postrider.events e
+              join postrider.subscriptions s
+                on s.tenant = e.tenant and s.pattern = any (postrider._patterns(e.event_type))
+             where e.id = v_large and s.endpoint_id > v_large_after
+             order by s.endpoint_id limit v_budget
+        )
+        select coalesce(v_events, '{}') || coalesce(array_agg(v_large), '{}'),
+               coalesce(v_endpoints, '{}') || coalesce(array_agg(t.endpoint_id order by t.endpoint_id), '{}'),
+               max(t.endpoint_id), count(*)
+          into v_events, v_endpoints, v_last, v_count
+          from step t;
+        if v_count < v_budget then
+            v_done := v_done || v_large;
+        else
+            update postrider.outbox o set after_endpoint = v_last where o.event_id = v_large;
+            v_more := true;
+        end if;
+        v_low := least(v_low, v_large);
+        v_high := greatest(v_high, v_large);
+    end if;
+
+    delete from postrider.outbox o where o.event_id = any (v_done);
+
+    perform from postrider.endpoint_state s
+      where s.endpoint_id = any (v_endpoints) order by s.endpoint_id for no key update;
+    v_now := postrider.now();
+
+    -- A new statement: endpoints and state are as of the locks.
+    with owed as (
+        select u.event_id, u.endpoint_id from unnest(v_events, v_endpoints) u (event_id, endpoint_id)
+    ), judged as materialized (
+        select o.event_id, o.endpoint_id, s.disabled_at, n.deleted_at, p.when_disabled,
+               greatest(v_now, e.deliver_at, s.low_due_at) as due_at,
+               coalesce(e.deliver_at, e.created_at) + p.time_to_live as expires_at
+          from owed o
+          join postrider.events e on e.id = o.event_id and e.id between v_low and v_high
+          join postrider.endpoints n on n.id = o.endpoint_id
+          join postrider.policies p on p.name = n.policy
+          left join postrider.endpoint_state s on s.endpoint_id = o.endpoint_id
+    ), refused as (
+        insert into postrider.finished (event_id, endpoint_id, run, status, reason, attempts, failures, finished_at)
+        select j.event_id, j.endpoint_id, 1,
+               case when j.deleted_at is not null then 'cancelled' else 'skipped' end,
+               case when j.deleted_at is not null then 'endpoint was deleted before the event was fanned out'
+                    else 'endpoint was disabled when the event was fanned out' end,
+               0, 0, v_now
+          from judged j
+         where j.deleted_at is not null or (j.disabled_at is not null and j.when_disabled = 'skip')
+    ), added as (
+        insert into postrider.pending (event_id, endpoint_id, due_at, expires_at)
+        select j.event_id, j.endpoint_id, j.due_at, j.expires_at
+          from judged j
+         where j.deleted_at is null and (j.disabled_at is null or j.when_disabled = 'wait')
+         order by j.event_id, j.endpoint_id
+        returning endpoint_id, due_at
+    ), earliest as (
+        select a.endpoint_id, min(a.due_at) as due_at from added a group by a.endpoint_id
+    ), marked as (
+        update postrider.endpoint_state s
+           set next_claim_at = greatest(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
+                                                              s.paused_until, s.lapsed_until),
+                                        least(s.next_claim_at, d.due_at))
+          from earliest d
+         where s.endpoint_id = d.endpoint_id and s.disabled_at is null
+           and s.next_claim_at is distinct from
+               greatest(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
+                                              s.paused_until, s.lapsed_until),
+                        least(s.next_claim_at, d.due_at))
+    )
+    select array_agg(d.endpoint_id order by d.endpoint_id) filter (where s.owner = fan_out.worker),
+           array_agg(distinct s.owner) filter (where s.owner <> fan_out.worker),
+           bool_or(s.owner is null),
+           coalesce((select count(*) from added), 0)
+      into due, v_owners, v_unowned, deliveries
+      from earliest d join postrider.endpoint_state s on s.endpoint_id = d.endpoint_id
+     where d.due_at <= v_now;
+
+    foreach v_owner in array coalesce(v_owners, '{}') loop
+        perform postrider._wake(v_owner);
+    end loop;
+    if v_unowned then
+        perform postrider._wake(null);
+    end if;
+    events := coalesce(cardinality(v_done), 0);
+    deliveries := coalesce(deliveries, 0);
+    due := coalesce(due, '{}');
+    more := v_more;
+    return next;
+end
+$$;
+comment on function postrider.fan_out(uuid, integer) is
+    'Turns events of the outbox into deliveries; due: endpoints of the caller that have work now; more: call again; busy: another worker is at it.';
