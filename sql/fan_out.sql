@@ -5,6 +5,23 @@
 -- whoever gives an endpoint up locks its row and then looks for work, and must find ours. It reads events in
 -- the same transaction that writes pending: that read's lock on the leaf keeps retention's TRUNCATE away.
 
+-- One ordered index read per pattern, so that a step costs what it takes and not what is subscribed.
+create or replace function postrider._subscribers(tenant text, event_type text, after_endpoint bigint, max integer)
+returns setof bigint
+language sql stable
+set search_path to pg_catalog, pg_temp
+as $$
+    select distinct s.endpoint_id
+      from unnest(postrider._patterns(_subscribers.event_type)) t (pattern)
+     cross join lateral (select x.endpoint_id from postrider.subscriptions x
+                          where x.tenant = _subscribers.tenant and x.pattern = t.pattern
+                            and x.endpoint_id > _subscribers.after_endpoint
+                          order by x.endpoint_id limit _subscribers.max) s
+     order by s.endpoint_id limit _subscribers.max
+$$;
+comment on function postrider._subscribers(text, text, bigint, integer) is
+    'The endpoints subscribed to an event type, ids ascending after the given one, at most so many.';
+
 create or replace function postrider.fan_out(worker uuid, max_deliveries integer default 2000)
 returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[])
 language plpgsql security definer
@@ -34,7 +51,7 @@ begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
     events := 0; deliveries := 0; more := false; busy := false; due := '{}';
-    if not pg_try_advisory_xact_lock(1886548844, 2) then
+    if not pg_try_advisory_xact_lock(1886352244, 2) then
         busy := true;
         return next;
         return;
@@ -66,9 +83,8 @@ begin
         select distinct e.tenant, e.event_type from event e where e.endpoint_id is null
     ), subscriber as materialized (
         select t.tenant, t.event_type,
-               array(select distinct s.endpoint_id from postrider.subscriptions s
-                      where s.tenant = t.tenant and s.pattern = any (postrider._patterns(t.event_type))
-                      order by s.endpoint_id limit v_budget + 1) as endpoints
+               array(select s.endpoint_id
+                       from postrider._subscribers(t.tenant, t.event_type, 0, v_budget + 1) s (endpoint_id)) as endpoints
           from type t
     ), owed as materialized (
         select e.id, case when e.endpoint_id is null then s.endpoints else array[e.endpoint_id] end as endpoints
@@ -102,12 +118,10 @@ begin
     if v_large is not null then
         v_budget := greatest(fan_out.max_deliveries - coalesce(cardinality(v_endpoints), 0), 1);
         with step as (
-            select distinct s.endpoint_id
-              from postrider.events e
-              join postrider.subscriptions s
-                on s.tenant = e.tenant and s.pattern = any (postrider._patterns(e.event_type))
-             where e.id = v_large and s.endpoint_id > v_large_after
-             order by s.endpoint_id limit v_budget
+            select s.endpoint_id
+              from postrider.events e,
+                   postrider._subscribers(e.tenant, e.event_type, v_large_after, v_budget) s (endpoint_id)
+             where e.id = v_large
         )
         select coalesce(v_events, '{}') || coalesce(array_agg(v_large), '{}'),
                coalesce(v_endpoints, '{}') || coalesce(array_agg(t.endpoint_id order by t.endpoint_id), '{}'),

@@ -5,7 +5,7 @@
 -- did not get it may commit a moment later than the notification; workers that were notified look again
 -- after 10, 20, 40 … ms. SECURITY DEFINER, because a deferred trigger runs as the session's user.
 --
--- Advisory lock (1886548844, 1): the notify gate. (1886548844, 2): fan_out. (1886548844, 3): maintain.
+-- Advisory lock (1886352244, 1): the notify gate. (1886352244, 2): fan_out. (1886352244, 3): maintain.
 
 create or replace function postrider._notify_workers() returns trigger
 language plpgsql security definer
@@ -20,7 +20,7 @@ begin
     if not (select s.notify from postrider.settings s) then
         return null;
     end if;
-    if pg_try_advisory_xact_lock(1886548844, 1) then
+    if pg_try_advisory_xact_lock(1886352244, 1) then
         perform pg_notify('postrider', '');
     end if;
     return null;

@@ -1,0 +1,126 @@
+-- fetch_deliveries: what is due for endpoints that the caller owns, and their current settings.
+--
+-- Locks: none, but for deliveries past their time to live, which are ended here (FOR UPDATE SKIP LOCKED). Rows
+-- in the caller's hand are named in `skip`: nothing is marked when a delivery is fetched.
+
+create or replace function postrider.fetch_deliveries(
+    worker uuid, endpoint_ids bigint[], limits integer[], skip_events uuid[], skip_endpoints bigint[], max_bytes bigint
+)
+returns table (endpoint_id bigint, settings jsonb, event_id uuid, run integer, number integer,
+               event_type text, body text, expires_in_ms bigint)
+language plpgsql security definer
+set search_path to pg_catalog, pg_temp
+set plan_cache_mode to force_custom_plan
+as $$
+#variable_conflict use_column
+declare
+    v_now constant timestamptz := postrider.now();
+    v_events uuid[];
+    v_endpoints bigint[];
+    v_low uuid;
+    v_high uuid;
+    v_expired boolean;
+begin
+    perform postrider._require_read_committed();
+
+    -- In turns over the endpoints, so that a cut by bytes takes from each.
+    select array_agg(c.event_id order by c.turn, w.endpoint_id),
+           array_agg(w.endpoint_id order by c.turn, w.endpoint_id),
+           min(c.event_id::text)::uuid, max(c.event_id::text)::uuid, bool_or(c.expires_at <= v_now)
+      into v_events, v_endpoints, v_low, v_high, v_expired
+      from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) w (endpoint_id, max)
+      join postrider.endpoint_state s
+        on s.endpoint_id = w.endpoint_id and s.owner = fetch_deliveries.worker and s.disabled_at is null
+       and coalesce(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
+                                          s.paused_until, s.lapsed_until) <= v_now, true)
+     cross join lateral (
+           select d.event_id, d.expires_at, row_number() over (order by d.due_at, d.event_id) as turn
+             from (select p.event_id, p.due_at, p.expires_at
+                     from postrider.pending p
+                    where p.endpoint_id = w.endpoint_id and p.due_at <= v_now
+                      and (p.event_id, p.endpoint_id) not in (
+                          select k.event_id, k.endpoint_id
+                            from unnest(fetch_deliveries.skip_events, fetch_deliveries.skip_endpoints)
+                                 k (event_id, endpoint_id))
+                    order by p.due_at, p.event_id limit w.max) d) c;
+
+    if v_expired then
+        perform postrider._expire(v_events, v_endpoints, v_now);
+    end if;
+
+    return query
+        select s.endpoint_id,
+               case when s.owner = fetch_deliveries.worker then jsonb_build_object(
+                   'url', n.url, 'headers', n.headers, 'signature', n.signature,
+                   'secrets', (select jsonb_agg(x.secret order by x.id desc) from postrider.endpoint_secrets x
+                                where x.endpoint_id = s.endpoint_id and (x.expires_at is null or x.expires_at > v_now)),
+                   'rate', coalesce(n.rate, p.rate), 'burst', coalesce(n.burst, p.burst),
+                   'concurrency', case when s.rung > 0 and s.failures > 0 then 1
+                                       else coalesce(n.concurrency, p.concurrency) end,
+                   'connect_timeout_ms', postrider._ms(p.connect_timeout),
+                   'request_timeout_ms', postrider._ms(p.request_timeout),
+                   'pause_default_ms', postrider._ms(p.pause_default),
+                   'pause_min_ms', postrider._ms(p.pause_min), 'pause_max_ms', postrider._ms(p.pause_max),
+                   'pause_on_503', p.pause_on_503,
+                   'stopped', s.disabled_at is not null or n.deleted_at is not null,
+                   'paused_ms', postrider._ms_until(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
+                                                                          s.paused_until, s.lapsed_until), v_now),
+                   'next_due_ms', (select postrider._ms_until(d.due_at, v_now) from postrider.pending d
+                                    where d.endpoint_id = s.endpoint_id and d.due_at > v_now
+                                    order by d.due_at limit 1),
+                   'due', (select count(*) from unnest(v_endpoints) f (id) where f.id = s.endpoint_id)
+               ) end,
+               null::uuid, null::integer, null::integer, null::text, null::text, null::bigint
+          from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) w (endpoint_id, max)
+          join postrider.endpoint_state s on s.endpoint_id = w.endpoint_id
+          join postrider.endpoints n on n.id = s.endpoint_id
+          join postrider.policies p on p.name = n.policy;
+
+    return query
+        select x.endpoint_id, null::jsonb, x.event_id, x.run, x.number, x.event_type, x.body, x.expires_in_ms
+          from (select p.endpoint_id, p.event_id, p.run, p.attempts + 1 as number, e.event_type, e.body,
+                       postrider._ms_until(p.expires_at, v_now) as expires_in_ms, f.turn,
+                       sum(octet_length(e.body)) over (order by f.turn) as bytes
+                  from unnest(v_events, v_endpoints) with ordinality f (event_id, endpoint_id, turn)
+                  join postrider.pending p on p.event_id = f.event_id and p.endpoint_id = f.endpoint_id
+                  join postrider.events e on e.id = f.event_id and e.id between v_low and v_high
+                 where p.expires_at > v_now) x
+         -- One body larger than the bound still passes, alone.
+         where x.bytes <= fetch_deliveries.max_bytes or x.bytes = octet_length(x.body)
+         order by x.turn;
+end
+$$;
+comment on function postrider.fetch_deliveries(uuid, bigint[], integer[], uuid[], bigint[], bigint) is
+    'For each endpoint a row with its settings (null: no longer the caller''s), then a row per due delivery, oldest due first, at most limits[n] an endpoint and max_bytes of bodies in all; number is the attempt this would be. settings.due counts what was found due, cut by limits only: where fewer rows follow, or as many as the limit, there is more.';
+
+
+create or replace function postrider._expire(event_ids uuid[], endpoint_ids bigint[], at timestamptz) returns integer
+language plpgsql
+set search_path to pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    v_count integer;
+begin
+    with locked as (
+        select p.event_id, p.endpoint_id
+          from unnest(_expire.event_ids, _expire.endpoint_ids) k (event_id, endpoint_id)
+          join postrider.pending p on p.event_id = k.event_id and p.endpoint_id = k.endpoint_id
+         where p.expires_at <= _expire.at
+         order by p.event_id, p.endpoint_id for update of p skip locked
+    ), gone as (
+        delete from postrider.pending p using locked l
+         where p.event_id = l.event_id and p.endpoint_id = l.endpoint_id
+        returning p.event_id, p.endpoint_id, p.run, p.attempts, p.failures, p.last_http_status, p.last_error, p.expires_at
+    )
+    insert into postrider.finished (event_id, endpoint_id, run, status, reason, attempts, failures,
+                                    last_http_status, last_error, finished_at)
+    select g.event_id, g.endpoint_id, g.run, 'expired', format('its time to live ended at %s', g.expires_at),
+           g.attempts, g.failures, g.last_http_status, g.last_error, _expire.at
+      from gone g;
+    get diagnostics v_count = row_count;
+    return v_count;
+end
+$$;
+comment on function postrider._expire(uuid[], bigint[], timestamptz) is
+    'Ends those of these deliveries that are past their time to live.';

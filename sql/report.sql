@@ -1,0 +1,177 @@
+-- report_attempts: takes a batch of attempts, settles their deliveries, counts failures, writes history.
+--
+-- Locks, in order: endpoint_state of the endpoints reported on, ids ascending; their pending rows, (event,
+-- endpoint) ascending; then append-only tables. Every judgement is made in a statement after the locks.
+--
+-- Idempotent: an attempt moves its delivery only if it is the next one of the current run, so a report
+-- repeated after its answer was lost changes nothing. A worker that no longer owns the endpoint can only
+-- settle: a late 2xx for a delivery still owed. History (attempts, statistics) comes last, each in a block of
+-- its own: a failure there is told to the caller and never undoes state.
+
+create or replace function postrider.report_attempts(
+    worker uuid, seqs bigint[], event_ids uuid[], endpoint_ids bigint[], runs integer[], numbers integer[],
+    ended_ago_ms bigint[], durations_ms integer[], http_statuses integer[], error_codes text[], errors text[],
+    waits_ms bigint[], answers text[]
+)
+returns table (endpoint_id bigint, owned boolean, stopped boolean, paused_ms bigint, probing boolean,
+               next_due_ms bigint, history_lost boolean)
+language plpgsql security definer
+set search_path to pg_catalog, pg_temp
+set plan_cache_mode to force_custom_plan
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz;
+    v_moved bigint[];
+    v_lost boolean := false;
+begin
+    perform postrider._require_read_committed();
+    perform postrider._require_durable_commit();
+
+    perform from postrider.endpoint_state s
+      where s.endpoint_id = any (report_attempts.endpoint_ids) order by s.endpoint_id for no key update;
+    perform from postrider.pending p
+       join unnest(report_attempts.event_ids, report_attempts.endpoint_ids) r (event_id, endpoint_id)
+         on p.event_id = r.event_id and p.endpoint_id = r.endpoint_id
+      order by p.event_id, p.endpoint_id for update of p;
+    v_now := postrider.now();
+
+    with reported as materialized (
+        select distinct on (r.event_id, r.endpoint_id) r.seq, r.event_id, r.endpoint_id, r.run, r.number,
+               v_now - r.ended_ago_ms * interval '1 ms' as ended_at,
+               v_now - (r.ended_ago_ms + r.duration_ms) * interval '1 ms' as started_at,
+               r.http_status, r.error_code, r.error, r.wait_ms * interval '1 ms' as wait
+          from unnest(seqs, event_ids, endpoint_ids, runs, numbers, ended_ago_ms, durations_ms, http_statuses,
+                      error_codes, errors, waits_ms)
+               r (seq, event_id, endpoint_id, run, number, ended_ago_ms, duration_ms, http_status,
+                  error_code, error, wait_ms)
+         order by r.event_id, r.endpoint_id, r.seq
+    ), judged as materialized (
+        select r.seq, r.event_id, r.endpoint_id, r.ended_at, r.http_status, r.error_code, r.error,
+               p.run, p.attempts, p.failures, p.rate_limited, p.due_at, p.expires_at,
+               postrider._judge(r.http_status, r.error_code, p.failures, y.max_attempts, y.retry_statuses) as outcome,
+               v_now + postrider._backoff(y.backoff_base, y.backoff_factor, y.backoff_cap, p.failures + 1)
+                       * case y.backoff_jitter when 'full' then random() else 1 end as retry_at,
+               s.owner is not distinct from report_attempts.worker
+                   and (s.enabled_at is null or r.started_at >= s.enabled_at) as counts,
+               s.owner is not distinct from report_attempts.worker and y.gone_disables and r.http_status = 410 as gone
+          from reported r
+          join postrider.endpoint_state s on s.endpoint_id = r.endpoint_id
+          join postrider.pending p on p.event_id = r.event_id and p.endpoint_id = r.endpoint_id and p.run = r.run
+          join postrider.endpoints n on n.id = r.endpoint_id
+          join postrider.policies y on y.name = n.policy
+         where case when s.owner is not distinct from report_attempts.worker then p.attempts = r.number - 1
+                    else r.http_status between 200 and 299 end
+    ), ended as (
+        delete from postrider.pending p using judged j
+         where p.event_id = j.event_id and p.endpoint_id = j.endpoint_id
+           and j.outcome in ('delivered', 'rejected', 'exhausted')
+    ), finished as (
+        insert into postrider.finished (event_id, endpoint_id, run, status, reason, attempts, failures,
+                                        last_http_status, last_error, finished_at)
+        select j.event_id, j.endpoint_id, j.run, j.outcome,
+               postrider._reason(j.outcome, j.http_status, j.error_code, j.failures),
+               j.attempts + 1, j.failures + (j.outcome <> 'delivered')::integer, j.http_status, j.error, v_now
+          from judged j
+         where j.outcome in ('delivered', 'rejected', 'exhausted')
+    ), kept as (
+        update postrider.pending p
+           set attempts = p.attempts + 1,
+               failures = p.failures + (j.outcome = 'retry')::integer,
+               rate_limited = p.rate_limited + (j.outcome = 'rate_limited')::integer,
+               due_at = case when j.outcome = 'retry' then least(j.retry_at, p.expires_at) else p.due_at end,
+               last_http_status = j.http_status, last_error = j.error
+          from judged j
+         where p.event_id = j.event_id and p.endpoint_id = j.endpoint_id
+           and j.outcome in ('retry', 'rate_limited')
+    ), counted as (
+        select j.endpoint_id, j.seq, j.ended_at, j.outcome = 'delivered' as success,
+               max(j.seq) filter (where j.outcome = 'delivered') over (partition by j.endpoint_id) as success_seq
+          from judged j
+         where j.counts and j.outcome <> 'rate_limited'
+    ), streak as (
+        select c.endpoint_id, bool_or(c.success) as succeeded,
+               count(*) filter (where not c.success and c.seq > coalesce(c.success_seq, -1)) as failures,
+               min(c.ended_at) filter (where not c.success and c.seq > coalesce(c.success_seq, -1)) as since
+          from counted c group by c.endpoint_id
+    ), asked as (
+        -- A pause counts from the answer and is taken from every answer to the owner, whatever became of the
+        -- delivery: the endpoint spoke.
+        select r.endpoint_id,
+               max(r.ended_at + postrider._pause(r.http_status, r.wait, y.pause_default, y.pause_min,
+                                                 y.pause_max, y.pause_on_503)) as until
+          from reported r
+          join postrider.endpoints n on n.id = r.endpoint_id
+          join postrider.policies y on y.name = n.policy
+         where r.http_status in (429, 503)
+         group by r.endpoint_id
+    ), wanted as (
+        select s.endpoint_id,
+               case when k.succeeded then k.failures else s.failures + coalesce(k.failures, 0) end::integer as failures,
+               case when k.succeeded and k.failures = 0 then null
+                    -- Never the old value: the ladder knows a new streak by it.
+                    when k.succeeded then greatest(k.since, s.failing_since + interval '1 us')
+                    else coalesce(s.failing_since, k.since) end as failing_since,
+               case when a.until > v_now then greatest(s.rate_limited_until, a.until)
+                    else s.rate_limited_until end as rate_limited_until,
+               case when g.endpoint_id is not null then coalesce(s.disabled_at, v_now) else s.disabled_at end as disabled_at,
+               case when g.endpoint_id is not null and s.disabled_at is null then 'the endpoint answered 410 Gone'
+                    else s.reason end as reason
+          from postrider.endpoint_state s
+          left join streak k on k.endpoint_id = s.endpoint_id
+          left join asked a on a.endpoint_id = s.endpoint_id
+          left join (select distinct j.endpoint_id from judged j where j.gone) g on g.endpoint_id = s.endpoint_id
+         where s.endpoint_id = any (report_attempts.endpoint_ids) and s.owner = report_attempts.worker
+    ), state as (
+        update postrider.endpoint_state s
+           set failures = w.failures, failing_since = w.failing_since,
+               rate_limited_until = w.rate_limited_until, disabled_at = w.disabled_at, reason = w.reason,
+               lapses = 0, lapsed_until = null,
+               next_claim_at = case when w.disabled_at is not null then null
+                                    when s.next_claim_at is null then null
+                                    else greatest(s.next_claim_at, w.rate_limited_until) end
+          from wanted w
+         where s.endpoint_id = w.endpoint_id
+           and (s.failures, s.failing_since, s.rate_limited_until, s.disabled_at, s.lapses)
+               is distinct from (w.failures, w.failing_since, w.rate_limited_until, w.disabled_at, 0)
+    )
+    select coalesce(array_agg(j.seq), '{}') into v_moved from judged j;
+
+    begin
+        insert into postrider.attempts (event_id, endpoint_id, worker, seq, run, number, outcome, started_at, duration_ms,
+                                        http_status, error_code, error, retry_after, answer, stale)
+        select r.event_id, r.endpoint_id, report_attempts.worker, r.seq, r.run, r.number,
+               case when r.http_status between 200 and 299 then 'delivered'
+                    when r.http_status = 429 then 'rate_limited' else 'failed' end,
+               v_now - (r.ended_ago_ms + r.duration_ms) * interval '1 ms', r.duration_ms, r.http_status,
+               r.error_code, r.error, r.wait_ms * interval '1 ms', r.answer, not (r.seq = any (v_moved))
+          from unnest(seqs, event_ids, endpoint_ids, runs, numbers, ended_ago_ms, durations_ms, http_statuses,
+                      error_codes, errors, waits_ms, answers)
+               r (seq, event_id, endpoint_id, run, number, ended_ago_ms, duration_ms, http_status,
+                  error_code, error, wait_ms, answer)
+        on conflict do nothing;
+    exception when others then
+        raise warning 'postrider: attempts could not be logged: %', sqlerrm;
+        v_lost := true;
+    end;
+    begin
+        perform postrider._count_attempts(v_now, v_moved, seqs, endpoint_ids, http_statuses, durations_ms);
+    exception when others then
+        raise warning 'postrider: statistics could not be written: %', sqlerrm;
+        v_lost := true;
+    end;
+
+    return query
+        select s.endpoint_id, s.owner is not distinct from report_attempts.worker, s.disabled_at is not null,
+               coalesce(postrider._ms_until(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
+                                                                  s.paused_until, s.lapsed_until), v_now), 0),
+               s.rung > 0 and s.failures > 0,
+               (select postrider._ms_until(p.due_at, v_now) from postrider.pending p
+                 where p.endpoint_id = s.endpoint_id order by p.due_at limit 1),
+               v_lost
+          from postrider.endpoint_state s
+         where s.endpoint_id = any (report_attempts.endpoint_ids);
+end
+$$;
+comment on function postrider.report_attempts(uuid, bigint[], uuid[], bigint[], integer[], integer[], bigint[], integer[], integer[], text[], text[], bigint[], text[]) is
+    'Settles a batch of attempts. Returns for each endpoint what its owner must now do: whether it still owns it, is stopped, paused for how long, probing (one request at a time), when the earliest delivery owed is due, and whether history could not be written.';
