@@ -7,7 +7,7 @@ create or replace function postrider.fetch_deliveries(
     worker uuid, endpoint_ids bigint[], limits integer[], skip_events uuid[], skip_endpoints bigint[], max_bytes bigint
 )
 returns table (endpoint_id bigint, settings jsonb, event_id uuid, run integer, number integer,
-               event_type text, body text, expires_in_ms bigint)
+               event_type text, body text, expires_in_ms bigint, overdue_ms bigint)
 language plpgsql security definer
 set search_path to pg_catalog, pg_temp
 set plan_cache_mode to force_custom_plan
@@ -70,16 +70,17 @@ begin
                                     order by d.due_at limit 1),
                    'due', (select count(*) from unnest(v_endpoints) f (id) where f.id = s.endpoint_id)
                ) end,
-               null::uuid, null::integer, null::integer, null::text, null::text, null::bigint
+               null::uuid, null::integer, null::integer, null::text, null::text, null::bigint, null::bigint
           from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) w (endpoint_id, max)
           join postrider.endpoint_state s on s.endpoint_id = w.endpoint_id
           join postrider.endpoints n on n.id = s.endpoint_id
           join postrider.policies p on p.name = n.policy;
 
     return query
-        select x.endpoint_id, null::jsonb, x.event_id, x.run, x.number, x.event_type, x.body, x.expires_in_ms
+        select x.endpoint_id, null::jsonb, x.event_id, x.run, x.number, x.event_type, x.body, x.expires_in_ms, x.overdue_ms
           from (select p.endpoint_id, p.event_id, p.run, p.attempts + 1 as number, e.event_type, e.body,
-                       postrider._ms_until(p.expires_at, v_now) as expires_in_ms, f.turn,
+                       postrider._ms_until(p.expires_at, v_now) as expires_in_ms,
+                       postrider._ms(v_now - p.due_at) as overdue_ms, f.turn,
                        sum(octet_length(e.body)) over (order by f.turn) as bytes
                   from unnest(v_events, v_endpoints) with ordinality f (event_id, endpoint_id, turn)
                   join postrider.pending p on p.event_id = f.event_id and p.endpoint_id = f.endpoint_id
@@ -92,35 +93,3 @@ end
 $$;
 comment on function postrider.fetch_deliveries(uuid, bigint[], integer[], uuid[], bigint[], bigint) is
     'For each endpoint a row with its settings (null: no longer the caller''s), then a row per due delivery, oldest due first, at most limits[n] an endpoint and max_bytes of bodies in all; number is the attempt this would be. settings.due counts what was found due, cut by limits only: where fewer rows follow, or as many as the limit, there is more.';
-
-
-create or replace function postrider._expire(event_ids uuid[], endpoint_ids bigint[], at timestamptz) returns integer
-language plpgsql
-set search_path to pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-declare
-    v_count integer;
-begin
-    with locked as (
-        select p.event_id, p.endpoint_id
-          from unnest(_expire.event_ids, _expire.endpoint_ids) k (event_id, endpoint_id)
-          join postrider.pending p on p.event_id = k.event_id and p.endpoint_id = k.endpoint_id
-         where p.expires_at <= _expire.at
-         order by p.event_id, p.endpoint_id for update of p skip locked
-    ), gone as (
-        delete from postrider.pending p using locked l
-         where p.event_id = l.event_id and p.endpoint_id = l.endpoint_id
-        returning p.event_id, p.endpoint_id, p.run, p.attempts, p.failures, p.last_http_status, p.last_error, p.expires_at
-    )
-    insert into postrider.finished (event_id, endpoint_id, run, status, reason, attempts, failures,
-                                    last_http_status, last_error, finished_at)
-    select g.event_id, g.endpoint_id, g.run, 'expired', format('its time to live ended at %s', g.expires_at),
-           g.attempts, g.failures, g.last_http_status, g.last_error, _expire.at
-      from gone g;
-    get diagnostics v_count = row_count;
-    return v_count;
-end
-$$;
-comment on function postrider._expire(uuid[], bigint[], timestamptz) is
-    'Ends those of these deliveries that are past their time to live.';

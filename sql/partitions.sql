@@ -40,4 +40,8 @@ comment on function postrider._make_leaves(date, date) is
     'Makes the leaves of these days that do not exist yet. Returns how many tables.';
 
 -- An installation can be emitted to at once, before a worker has run maintain for the first time.
-select postrider._make_leaves((postrider.now() at time zone 'UTC')::date - 1, (postrider.now() at time zone 'UTC')::date + 30);
+do $$
+begin
+    perform postrider._make_leaves((postrider.now() at time zone 'UTC')::date - 1, (postrider.now() at time zone 'UTC')::date + 30);
+end
+$$;

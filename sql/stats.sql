@@ -1,5 +1,15 @@
 -- Statistics: a row per endpoint and hour, written at most once per endpoint and batch.
 
+create or replace function postrider._latency_histogram(durations_ms integer[]) returns integer[]
+language sql immutable
+set search_path to pg_catalog, pg_temp
+as $$
+    select array(select (select count(*) from unnest(durations_ms) d (ms) where postrider._latency_bucket(d.ms) = b.n)::integer
+                   from generate_series(1, cardinality(postrider._latency_bounds()) + 1) b (n) order by b.n)
+$$;
+comment on function postrider._latency_histogram(integer[]) is
+    'How many of these durations fall in each bucket; the last bucket is above all bounds.';
+
 create or replace function postrider._count_attempts(
     at timestamptz, moved bigint[], seqs bigint[], endpoint_ids bigint[], http_statuses integer[], durations_ms integer[]
 ) returns void
@@ -24,13 +34,3 @@ as $$
 $$;
 comment on function postrider._count_attempts(timestamptz, bigint[], bigint[], bigint[], integer[], integer[]) is
     'Adds the attempts that moved something to endpoint_stats.';
-
-create or replace function postrider._latency_histogram(durations_ms integer[]) returns integer[]
-language sql immutable
-set search_path to pg_catalog, pg_temp
-as $$
-    select array(select (select count(*) from unnest(durations_ms) d (ms) where postrider._latency_bucket(d.ms) = b.n)::integer
-                   from generate_series(1, cardinality(postrider._latency_bounds()) + 1) b (n) order by b.n)
-$$;
-comment on function postrider._latency_histogram(integer[]) is
-    'How many of these durations fall in each bucket; the last bucket is above all bounds.';

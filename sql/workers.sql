@@ -73,7 +73,7 @@ comment on function postrider._lapse_delay(integer) is
     'How long an endpoint is left alone after its n-th lapsed lease without a report between: claimed at 0, 1, 5, 20, 50 min, then every 30.';
 
 create or replace function postrider.heartbeat(worker uuid, dead uuid[], dead_beats bigint[])
-returns table (peer uuid, beat bigint, clock_us bigint, freed integer)
+returns table (peer uuid, beat bigint, clock_us bigint, owned bigint)
 language plpgsql security definer
 set search_path to pg_catalog, pg_temp
 as $$
@@ -104,13 +104,15 @@ begin
         perform postrider._wake(null);
     end if;
     return query
-        select w.id, w.beat, postrider._clock_us(), v_freed from postrider.workers w order by w.id;
+        select w.id, w.beat, postrider._clock_us(),
+               (select count(*) from postrider.endpoint_state s where s.owner is not null)
+          from postrider.workers w order by w.id;
 end
 $$;
 comment on function postrider.heartbeat(uuid, uuid[], bigint[]) is
-    'Beats, and ends the leases of the peers still at the beat that the caller has seen unchanged for a lease. Returns the live workers, their beats and the database clock. PR021: the caller''s own lease is gone.';
+    'Beats, and ends the leases of the peers still at the beat that the caller has seen unchanged for a lease. Returns the live workers with their beats, the database clock, and how many endpoints are owned in all. PR021: the caller''s own lease is gone.';
 
-create or replace function postrider.deregister_worker(worker uuid) returns void
+create or replace function postrider.deregister_worker(worker uuid, lapsed boolean default false) returns void
 language plpgsql security definer
 set search_path to pg_catalog, pg_temp
 as $$
@@ -119,10 +121,10 @@ begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
     delete from postrider.workers w where w.id = deregister_worker.worker;
-    if postrider._free(deregister_worker.worker, false) > 0 then
+    if postrider._free(deregister_worker.worker, deregister_worker.lapsed) > 0 then
         perform postrider._wake(null);
     end if;
 end
 $$;
-comment on function postrider.deregister_worker(uuid) is
-    'Ends a worker''s lease cleanly.';
+comment on function postrider.deregister_worker(uuid, boolean) is
+    'Ends a worker''s lease: cleanly, or as lapsed when the worker itself found that it had lost it.';
