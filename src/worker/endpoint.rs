@@ -1,0 +1,440 @@
+//! An owned endpoint: what the worker holds of it, and what may happen to it next.
+//!
+//! Nothing is marked in the database when a delivery is fetched, so the owner must remember: a delivery in
+//! flight, or whose outcome is not yet stored, is *in hand* and is never started again.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use uuid::Uuid;
+
+use super::{pace::Pace, target::Target};
+use crate::db::{Delivery, Fetched, Settings, Verdict};
+
+/// How long settings may be used after they were asked for. What an operator changes takes effect within it.
+const FRESH: Duration = Duration::from_secs(1);
+/// When to ask for them anew, so that sending goes on meanwhile.
+const REFRESH: Duration = Duration::from_millis(600);
+/// Most deliveries of one endpoint held at once.
+const MOST_HELD: usize = 500;
+/// How long an idle or paused endpoint is kept.
+pub(super) const KEEP: Duration = Duration::from_secs(3);
+
+/// How the endpoint last answered; decides how many slots it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastAnswer {
+    /// Not asked yet, or quick.
+    Quick,
+    /// Took over a second.
+    Slow,
+    /// None came.
+    None,
+}
+
+/// What decides whether a request may leave now; shared with the endpoint's open requests, which test it
+/// again as their last act before the first byte.
+#[derive(Debug)]
+pub(super) struct Gate(Mutex<GateState>);
+
+#[derive(Debug)]
+struct GateState {
+    pace: Pace,
+    /// By an answer of this worker's; ends by itself only.
+    asked_until: Option<Instant>,
+    /// By the database, as last heard.
+    told_until: Option<Instant>,
+    stopped: bool,
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the longest pause ends, if one holds at `now`.
+    pub(super) fn paused_until(&self, now: Instant) -> Option<Instant> {
+        let state = self.lock();
+        state
+            .asked_until
+            .max(state.told_until)
+            .filter(|until| *until > now)
+    }
+
+    /// Whether a request may still leave: neither paused nor stopped.
+    pub(super) fn open(&self) -> bool {
+        let now = Instant::now();
+        !self.lock().stopped && self.paused_until(now).is_none()
+    }
+
+    pub(super) fn stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    /// The endpoint asked for a pause until then. Never shortened.
+    pub(super) fn ask(&self, until: Instant) {
+        let mut state = self.lock();
+        state.asked_until = state.asked_until.max(Some(until));
+    }
+
+    fn tell(&self, until: Option<Instant>, stopped: bool) {
+        let mut state = self.lock();
+        state.told_until = until;
+        state.stopped = stopped;
+    }
+
+    /// Takes a token of the pace, or says when there will be one.
+    pub(super) fn take_token(&self, now: Instant) -> Result<(), Instant> {
+        self.lock().pace.take(now)
+    }
+
+    pub(super) fn next_token(&self, now: Instant) -> Instant {
+        self.lock().pace.next(now)
+    }
+
+    /// How far ahead of now the pace stands, for the next owner.
+    pub(super) fn pace_ahead(&self, now: Instant) -> Duration {
+        self.lock().pace.ahead(now)
+    }
+}
+
+/// Whether the next request of an endpoint may start.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// It needs a slot only.
+    Now,
+    /// Not before then.
+    At(Instant),
+    /// Not until something happens: an answer, a fetch, a report.
+    Later,
+}
+
+/// An endpoint that this worker owns.
+#[derive(Debug)]
+pub(super) struct Owned {
+    pub(super) gate: Arc<Gate>,
+    pub(super) target: Option<Arc<Target>>,
+    pub(super) queue: VecDeque<Delivery>,
+    /// Deliveries in flight, or whose outcome is not stored yet.
+    pub(super) in_hand: HashSet<Uuid>,
+    pub(super) in_flight: usize,
+    pub(super) last_answer: LastAnswer,
+    /// A fetch is under way.
+    pub(super) fetching: bool,
+    /// To be given up once its flights have landed and are reported; starts nothing more.
+    pub(super) leaving: bool,
+    /// Is in the ready queue.
+    pub(super) queued: bool,
+    /// Its entry among the timers.
+    pub(super) timer: Option<Instant>,
+    /// Stored while a fetch was under way: that fetch may still return them.
+    just_stored: HashSet<Uuid>,
+    /// The pace stored by the owner before us, until settings are known.
+    ahead: Duration,
+    settings: Option<Settings>,
+    /// When the settings in use were asked for.
+    asked_at: Option<Instant>,
+    /// When the whole queue was asked for.
+    filled_at: Instant,
+    /// Something may have become due, or changed, at that time.
+    poked_at: Option<Instant>,
+    /// More is due than was fetched.
+    more: bool,
+    next_due: Option<Instant>,
+    verdict_at: Option<Instant>,
+    pub(super) active_at: Instant,
+    started: (Instant, usize, usize),
+}
+
+impl Owned {
+    pub(super) fn new(ahead: Duration, now: Instant) -> Self {
+        Self {
+            gate: Arc::new(Gate(Mutex::new(GateState {
+                pace: Pace::new(1.0, 1, Duration::ZERO, now),
+                asked_until: None,
+                told_until: None,
+                stopped: false,
+            }))),
+            target: None,
+            queue: VecDeque::new(),
+            in_hand: HashSet::new(),
+            in_flight: 0,
+            last_answer: LastAnswer::Quick,
+            fetching: false,
+            leaving: false,
+            queued: false,
+            timer: None,
+            just_stored: HashSet::new(),
+            ahead,
+            settings: None,
+            asked_at: None,
+            filled_at: now,
+            poked_at: Some(now),
+            more: false,
+            next_due: None,
+            verdict_at: None,
+            active_at: now,
+            started: (now, 0, 0),
+        }
+    }
+
+    pub(super) fn settings(&self) -> Option<&Settings> {
+        self.settings.as_ref()
+    }
+
+    pub(super) fn concurrency(&self) -> usize {
+        match (&self.settings, self.last_answer) {
+            (Some(_), LastAnswer::None) => 1,
+            (Some(settings), _) => usize::try_from(settings.concurrency).unwrap_or(1).max(1),
+            (None, _) => 0,
+        }
+    }
+
+    /// Something may be due: look again, even if a fetch is under way.
+    pub(super) fn poke(&mut self, now: Instant) {
+        self.poked_at = Some(now);
+    }
+
+    pub(super) fn may_start(&self, now: Instant) -> Start {
+        if self.queue.is_empty()
+            || self.leaving
+            || self.gate.stopped()
+            || self.in_flight >= self.concurrency() {
+            return Start::Later;
+        }
+        if self.asked_at.is_none_or(|at| now >= at + FRESH) {
+            return Start::Later;
+        }
+        if let Some(until) = self.gate.paused_until(now) {
+            return Start::At(until);
+        }
+        match self.gate.next_token(now) {
+            at if at <= now => Start::Now,
+            at => Start::At(at),
+        }
+    }
+
+    /// How many deliveries can be started within about one second.
+    fn capacity(&self, now: Instant) -> usize {
+        let Some(settings) = &self.settings else {
+            return 20;
+        };
+        let (since, count, before) = self.started;
+        let recent = if now.duration_since(since) < Duration::from_secs(2) {
+            count.max(before)
+        } else {
+            0
+        };
+        let paced = (settings.rate.ceil().clamp(1.0, 1e6) as usize)
+            .saturating_add(usize::try_from(settings.burst).unwrap_or(usize::MAX));
+        (2 * self.concurrency() + 2 * recent)
+            .min(paced)
+            .clamp(1, MOST_HELD)
+    }
+
+    /// A request of the endpoint was started.
+    pub(super) fn note_start(&mut self, now: Instant) {
+        self.in_flight += 1;
+        self.active_at = now;
+        let (since, count, _) = self.started;
+        if now.duration_since(since) >= Duration::from_secs(1) {
+            self.started = (now, 1, count);
+        } else {
+            self.started.1 += 1;
+        }
+    }
+
+    /// Whether to fetch now: how many at most, and whether in place of what is queued.
+    pub(super) fn wants_fetch(&self, now: Instant) -> Option<(usize, bool)> {
+        if self.fetching || self.leaving {
+            return None;
+        }
+        let capacity = self.capacity(now);
+        let poked = self.poked_at.is_some() || self.next_due.is_some_and(|at| at <= now);
+        let stale = self.asked_at.is_none_or(|at| now >= at + REFRESH);
+        if self.gate.paused_until(now).is_some() {
+            return self.poked_at.is_some().then_some((capacity, true));
+        }
+        if !self.queue.is_empty() && now >= self.filled_at + REFRESH && stale {
+            return Some((capacity, true));
+        }
+        let low = self.queue.len() <= capacity / 2;
+        if poked || (low && self.more) || (stale && !self.queue.is_empty()) {
+            return Some((capacity.saturating_sub(self.queue.len()), false));
+        }
+        None
+    }
+
+    /// When `wants_fetch` or `may_start` could change by time alone.
+    pub(super) fn next_turn(&self, now: Instant) -> Instant {
+        let mut at = now + KEEP;
+        if let Some(until) = self.gate.paused_until(now) {
+            return at.min(until);
+        }
+        if let Some(due) = self.next_due {
+            at = at.min(due);
+        }
+        if !self.queue.is_empty() {
+            if let Start::At(start) = self.may_start(now) {
+                at = at.min(start);
+            }
+            if let Some(asked) = self.asked_at {
+                at = at.min(asked + REFRESH);
+            }
+        }
+        at.max(now + Duration::from_millis(1))
+    }
+
+    /// Takes what a fetch returned. Returns the deliveries of an endpoint whose settings cannot be used,
+    /// with the reason: each is ended visibly.
+    pub(super) fn take_fetched(
+        &mut self,
+        fetched: Fetched,
+        limit: usize,
+        whole: bool,
+        asked_at: Instant,
+        now: Instant,
+    ) -> Vec<(Delivery, String)> {
+        self.fetching = false;
+        let just_stored = std::mem::take(&mut self.just_stored);
+        if self.poked_at.is_some_and(|at| at <= asked_at) {
+            self.poked_at = None;
+        }
+        let mut fresh: Vec<Delivery> = fetched.deliveries;
+        let received = fresh.len();
+        fresh.retain(|d| !self.in_hand.contains(&d.event_id) && !just_stored.contains(&d.event_id));
+        if whole {
+            self.queue.clear();
+            self.filled_at = asked_at;
+        } else {
+            if self.queue.is_empty() {
+                self.filled_at = asked_at;
+            }
+            let held: HashSet<Uuid> = self.queue.iter().map(|d| d.event_id).collect();
+            fresh.retain(|d| !held.contains(&d.event_id));
+        }
+        if !fresh.is_empty() {
+            self.active_at = now;
+        }
+        let target = match fetched.settings {
+            Some(Ok(settings)) => {
+                self.more = received < settings.due || (limit > 0 && settings.due >= limit);
+                self.next_due = settings
+                    .next_due_ms
+                    .map(|ms| now + Duration::from_millis(ms));
+                self.use_settings(settings, asked_at, now)
+            }
+            Some(Err(unreadable)) => Err(unreadable),
+            None => return Vec::new(),
+        };
+        match target {
+            Ok(()) => {
+                self.queue.extend(fresh);
+                Vec::new()
+            }
+            Err(reason) => {
+                self.asked_at = Some(asked_at);
+                let held = std::mem::take(&mut self.queue);
+                held.into_iter()
+                    .chain(fresh)
+                    .map(|d| (d, reason.clone()))
+                    .collect()
+            }
+        }
+    }
+
+    fn use_settings(
+        &mut self,
+        settings: Settings,
+        asked_at: Instant,
+        now: Instant,
+    ) -> Result<(), String> {
+        {
+            let mut gate = self.gate.lock();
+            if self.settings.is_none() {
+                let ahead = std::mem::take(&mut self.ahead);
+                gate.pace = Pace::new(settings.rate, settings.burst, ahead, now);
+            } else {
+                gate.pace.set(settings.rate, settings.burst, now);
+            }
+        }
+        // A verdict that came after this was asked for knows more: only ever add to it.
+        let outdated = self.verdict_at.is_some_and(|at| at > asked_at);
+        let told = settings
+            .paused_ms
+            .map(|ms| now + Duration::from_millis(ms));
+        let known = self.gate.lock().told_until;
+        let stopped = settings.stopped || (outdated && self.gate.stopped());
+        self.gate
+            .tell(if outdated { told.max(known) } else { told }, stopped);
+        let usable = match (&self.target, &self.settings) {
+            (Some(target), Some(old)) if target.fits(old, &settings) => Ok(target.clone()),
+            _ => Target::new(&settings).map(Arc::new),
+        };
+        let probing = self.settings.as_ref().is_some_and(|s| s.concurrency == 1);
+        let mut settings = settings;
+        if outdated && probing {
+            settings.concurrency = 1;
+        }
+        self.settings = Some(settings);
+        self.asked_at = Some(asked_at);
+        self.target = Some(usable?);
+        Ok(())
+    }
+
+    /// The outcome of a delivery is stored: it is in nobody's hand any more.
+    pub(super) fn stored(&mut self, event_id: Uuid) {
+        self.in_hand.remove(&event_id);
+        if self.fetching {
+            self.just_stored.insert(event_id);
+        }
+    }
+
+    /// Takes what a report returned.
+    pub(super) fn take_verdict(&mut self, verdict: &Verdict, now: Instant) {
+        self.verdict_at = Some(now);
+        let until = (!verdict.paused.is_zero()).then(|| now + verdict.paused);
+        self.gate.tell(until, verdict.stopped);
+        if verdict.probing {
+            if let Some(settings) = &mut self.settings {
+                settings.concurrency = 1;
+            }
+        } else if self.settings.as_ref().is_some_and(|s| s.concurrency == 1) {
+            // Perhaps the end of a probe: the settings know.
+            self.poked_at = Some(now);
+        }
+        // The earliest delivery owed may be one in hand or queued: then it says nothing about the rest.
+        if let Some(next) = verdict.next_due.filter(|next| !next.is_zero()) {
+            let at = now + next;
+            self.next_due = Some(self.next_due.map_or(at, |known| known.min(at)));
+        }
+        if verdict.stopped {
+            self.queue.clear();
+        }
+    }
+
+    /// Nothing in hand: another worker may have it.
+    pub(super) fn may_leave(&self) -> bool {
+        self.in_hand.is_empty() && self.in_flight == 0 && !self.fetching
+    }
+
+    /// Whether it can be given up: nothing in hand, and nothing to do for a while.
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        if !self.may_leave() {
+            return false;
+        }
+        if self.leaving || self.gate.stopped() {
+            return true;
+        }
+        if let Some(until) = self.gate.paused_until(now) {
+            return until > now + KEEP && self.poked_at.is_none();
+        }
+        self.queue.is_empty()
+            && !self.more
+            && self.poked_at.is_none()
+            && now >= self.active_at + KEEP
+            && self.next_due.is_none_or(|at| at > now + KEEP)
+    }
+}

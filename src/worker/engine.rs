@@ -1,0 +1,414 @@
+//! The loop: one task holds all state of a lease and decides; everything that waits (database calls, requests,
+//! the listener) runs beside it and comes back as an [`Event`]. The loop itself never waits for the database,
+//! so a slow call holds up no request and a slow receiver no call.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender},
+        watch,
+    },
+    task::AbortHandle,
+};
+use uuid::Uuid;
+
+use super::{
+    Options,
+    endpoint::{LastAnswer, Owned},
+    lease::Lease,
+    wake::LookAgain,
+};
+use crate::{
+    admin::Telemetry,
+    db::{Attempt, Claim, Db, DbError, Delivery, FanOut, Fetched, Verdict, WantedRefill},
+    delivery::{Answer, Sender},
+};
+
+/// How often `maintain` is called; the database lets one worker at a time do it.
+const MAINTAIN_EVERY: Duration = Duration::from_secs(60);
+
+/// What comes back to the loop.
+pub(super) enum Event {
+    /// A notification, with its payload.
+    Hint(String),
+    /// LISTEN is in force, or was lost.
+    Listening(bool),
+    /// A request ended. `None`: it did not leave, since the gate closed meanwhile.
+    Answered(i64, Option<Box<Answer>>),
+    /// `fan_out` returned.
+    FannedOut(Result<FanOut, DbError>, Duration),
+    /// `claim_endpoints` returned.
+    Claimed(Result<Claim, DbError>, Duration),
+    /// `fetch_deliveries` returned.
+    Fetched {
+        wanted: Vec<(WantedRefill, bool)>,
+        asked_at: Instant,
+        result: Result<Vec<Fetched>, DbError>,
+    },
+    /// `report_attempts` returned; attempts that are not stored come back.
+    Reported(super::reporting::Reported),
+    /// `release_endpoints` returned.
+    Released(Vec<(i64, Duration)>, Result<(), DbError>),
+    /// `maintain` returned.
+    Maintained(Result<(), DbError>),
+}
+
+/// A request under way.
+pub(super) struct Flight {
+    pub(super) endpoint_id: i64,
+    pub(super) delivery: Delivery,
+    pub(super) slow: bool,
+    pub(super) started: Instant,
+    pub(super) abort: AbortHandle,
+}
+
+/// How a lease ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Asked to stop: everything landed, is reported and released.
+    Stopped,
+    /// The lease was lost: requests were aborted; outcomes may be left to report.
+    Lost,
+}
+
+/// The state of one lease.
+pub(super) struct Engine {
+    pub(super) db: Db,
+    pub(super) lease: Arc<Lease>,
+    pub(super) sender: Sender,
+    pub(super) options: Options,
+    pub(super) telemetry: Arc<Telemetry>,
+    pub(super) events: UnboundedSender<Event>,
+    pub(super) endpoints: HashMap<i64, Owned>,
+    /// Endpoints whose next request needs a slot only: quick ones, and slow ones.
+    pub(super) ready: [VecDeque<i64>; 2],
+    pub(super) timers: BTreeSet<(Instant, i64)>,
+    pub(super) flights: HashMap<i64, Flight>,
+    pub(super) slow_flights: usize,
+    pub(super) seq: i64,
+    pub(super) outcomes: VecDeque<Attempt>,
+    pub(super) reporting: bool,
+    /// A report failed: nothing is sent until one succeeds.
+    pub(super) report_failures: u32,
+    pub(super) report_at: Instant,
+    pub(super) wanted: Vec<i64>,
+    pub(super) fetching: bool,
+    pub(super) fetch_at: Instant,
+    pub(super) look: LookAgain,
+    pub(super) fanning_out: bool,
+    pub(super) fan_out_wanted: bool,
+    pub(super) claiming: bool,
+    pub(super) claim_wanted: bool,
+    pub(super) claim_at: Option<Instant>,
+    pub(super) claim_not_before: Instant,
+    pub(super) releasing: Vec<(i64, Duration)>,
+    pub(super) release_busy: bool,
+    pub(super) starved_since: Option<Instant>,
+    pub(super) poll_at: Instant,
+    pub(super) tidy_at: Instant,
+    maintaining: bool,
+    maintain_at: Instant,
+    pub(super) stopping: bool,
+    stopping_since: Option<Instant>,
+}
+
+impl Engine {
+    pub(super) fn new(
+        db: Db,
+        lease: Arc<Lease>,
+        sender: Sender,
+        options: Options,
+        telemetry: Arc<Telemetry>,
+        events: UnboundedSender<Event>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            db,
+            lease,
+            sender,
+            telemetry,
+            events,
+            endpoints: HashMap::new(),
+            ready: [VecDeque::new(), VecDeque::new()],
+            timers: BTreeSet::new(),
+            flights: HashMap::new(),
+            slow_flights: 0,
+            seq: 0,
+            outcomes: VecDeque::new(),
+            reporting: false,
+            report_failures: 0,
+            report_at: now,
+            wanted: Vec::new(),
+            fetching: false,
+            fetch_at: now,
+            look: LookAgain::new(options.poll_interval, now),
+            fanning_out: false,
+            fan_out_wanted: true,
+            claiming: false,
+            claim_wanted: true,
+            claim_at: None,
+            claim_not_before: now,
+            releasing: Vec::new(),
+            release_busy: false,
+            starved_since: None,
+            poll_at: now + options.poll_interval,
+            tidy_at: now,
+            maintaining: false,
+            maintain_at: now,
+            stopping: false,
+            stopping_since: None,
+            options,
+        }
+    }
+
+    /// Works until the lease is lost or `stop` turns true and all is drained.
+    pub(super) async fn run(
+        &mut self,
+        inbox: &mut UnboundedReceiver<Event>,
+        stop: &mut watch::Receiver<bool>,
+    ) -> End {
+        let lease = self.lease.clone();
+        loop {
+            self.telemetry.health.turned();
+            if !lease.holds() {
+                self.abort_flights();
+                self.telemetry.metrics.lease_lost();
+                return End::Lost;
+            }
+            self.stopping = self.stopping || *stop.borrow();
+            let now = Instant::now();
+            self.turn(now);
+            if self.stopping {
+                let since = *self.stopping_since.get_or_insert(now);
+                let overdue = self.flights.is_empty() && now >= since + super::DRAIN_LIMIT;
+                if self.is_drained() || overdue {
+                    return End::Stopped;
+                }
+            }
+            let wake = self.next_turn(now).min(now + lease.remaining());
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(wake.into()) => {}
+                event = inbox.recv() => {
+                    let Some(event) = event else { return End::Stopped };
+                    self.take(event);
+                    // All that has come meanwhile, before deciding anew.
+                    while let Ok(event) = inbox.try_recv() {
+                        self.take(event);
+                    }
+                }
+                () = lease.changed() => self.share(Instant::now()),
+                changed = stop.changed(), if !self.stopping => {
+                    // The sender is gone: nobody can ask to stop more plainly.
+                    self.stopping = self.stopping || changed.is_err();
+                }
+            }
+        }
+    }
+
+    /// Decides everything that can be decided now.
+    fn turn(&mut self, now: Instant) {
+        while let Some(&(at, id)) = self.timers.first() {
+            if at > now {
+                break;
+            }
+            self.timers.remove(&(at, id));
+            self.touch(id, now);
+        }
+        if now >= self.poll_at {
+            self.poll_at = now + self.options.poll_interval;
+            self.look.soon(now);
+            self.refresh_all(now);
+        }
+        if now >= self.tidy_at {
+            self.tidy_at = now + Duration::from_millis(250);
+            self.tidy(now);
+        }
+        self.start_ready(now);
+        self.report(now);
+        self.release();
+        if self.stopping {
+            return;
+        }
+        self.fetch(now);
+        self.look(now);
+        if now >= self.maintain_at && !self.maintaining {
+            self.maintaining = true;
+            self.maintain_at = now + MAINTAIN_EVERY.mul_f64(rand::random_range(0.8..1.2));
+            let (db, events) = (self.db.clone(), self.events.clone());
+            tokio::spawn(async move { events.send(Event::Maintained(db.maintain().await)) });
+        }
+    }
+
+    fn next_turn(&self, now: Instant) -> Instant {
+        let mut at = self.tidy_at.min(self.poll_at);
+        if let Some(&(timer, _)) = self.timers.first() {
+            at = at.min(timer);
+        }
+        if !self.outcomes.is_empty() && !self.reporting {
+            at = at.min(self.report_at);
+        }
+        if !self.stopping {
+            at = at.min(self.maintain_at.max(now + Duration::from_millis(100)));
+            if !self.fanning_out {
+                at = at.min(self.look.at());
+            }
+            if let Some(claim_at) = self.claim_at.filter(|_| !self.claiming) {
+                at = at.min(claim_at.max(self.claim_not_before));
+            }
+            if !self.wanted.is_empty() && !self.fetching {
+                at = at.min(self.fetch_at);
+            }
+        }
+        at
+    }
+
+    fn take(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Hint(payload) => self.take_hint(&payload, now),
+            Event::Listening(listening) => {
+                self.telemetry.health.listening(listening);
+                if listening {
+                    self.fan_out_wanted = true;
+                    self.claim_wanted = true;
+                    self.refresh_all(now);
+                }
+            }
+            Event::Answered(seq, answer) => self.take_answer(seq, answer, now),
+            Event::FannedOut(result, took) => self.take_fan_out(result, took, now),
+            Event::Claimed(result, took) => self.take_claim(result, took, now),
+            Event::Fetched {
+                wanted,
+                asked_at,
+                result,
+            } => self.take_fetched(wanted, asked_at, result, now),
+            Event::Reported(reported) => self.take_reported(reported, now),
+            Event::Released(endpoints, result) => self.take_released(endpoints, result),
+            Event::Maintained(result) => {
+                self.maintaining = false;
+                self.note_call("maintain", &result.map(|()| 0), None);
+            }
+        }
+    }
+
+    fn take_hint(&mut self, payload: &str, now: Instant) {
+        if payload.is_empty() {
+            self.fan_out_wanted = true;
+            self.claim_wanted = true;
+            self.look.soon(now);
+        } else if payload
+            .parse::<Uuid>()
+            .is_ok_and(|id| id == self.lease.worker)
+        {
+            self.refresh_all(now);
+        }
+    }
+
+    fn refresh_all(&mut self, now: Instant) {
+        let ids: Vec<i64> = self.endpoints.keys().copied().collect();
+        for id in ids {
+            if let Some(owned) = self.endpoints.get_mut(&id) {
+                owned.poke(now);
+            }
+            self.touch(id, now);
+        }
+    }
+
+    /// Puts an endpoint where it belongs now: to be fetched for, ready for a slot, and on the timer.
+    pub(super) fn touch(&mut self, id: i64, now: Instant) {
+        let Some(owned) = self.endpoints.get_mut(&id) else {
+            return;
+        };
+        if owned.wants_fetch(now).is_some() && !self.wanted.contains(&id) {
+            self.wanted.push(id);
+        }
+        if !owned.queued && owned.may_start(now) == super::endpoint::Start::Now {
+            owned.queued = true;
+            let slow = usize::from(owned.last_answer != LastAnswer::Quick);
+            self.ready[slow].push_back(id);
+        }
+        let next = owned.next_turn(now);
+        let at = owned.timer.map_or(next, |old| {
+            self.timers.remove(&(old, id));
+            next
+        });
+        owned.timer = Some(at);
+        self.timers.insert((at, id));
+    }
+
+    /// Forgets an endpoint that is given up or lost.
+    pub(super) fn forget(&mut self, id: i64) -> Option<Owned> {
+        let owned = self.endpoints.remove(&id)?;
+        if let Some(at) = owned.timer {
+            self.timers.remove(&(at, id));
+        }
+        self.ready.iter_mut().for_each(|q| q.retain(|e| *e != id));
+        self.wanted.retain(|e| *e != id);
+        Some(owned)
+    }
+
+    pub(super) fn note_call<T>(
+        &self,
+        call: &'static str,
+        result: &Result<T, DbError>,
+        took: Option<Duration>,
+    ) {
+        self.telemetry
+            .metrics
+            .db_call(call, took.unwrap_or_default(), result.is_ok());
+        if let Err(error) = result {
+            tracing::warn!(call, %error, "a database call failed");
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.flights.is_empty()
+            && self.outcomes.is_empty()
+            && !self.reporting
+            && !self.release_busy
+            && self.endpoints.is_empty()
+            && self.releasing.is_empty()
+    }
+
+    fn abort_flights(&mut self) {
+        for flight in self.flights.values() {
+            flight.abort.abort();
+        }
+        self.flights.clear();
+    }
+
+    /// Outcomes that are not stored yet, for a report under the old id after the lease has ended. A report
+    /// under way is waited for: its call is bounded in time.
+    pub(super) async fn into_outcomes(mut self, inbox: &mut UnboundedReceiver<Event>) -> Vec<Attempt> {
+        while self.reporting {
+            match inbox.recv().await {
+                Some(event @ (Event::Reported(_) | Event::Answered(..))) => self.take(event),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        self.outcomes.into()
+    }
+
+    pub(super) fn apply_verdicts(&mut self, verdicts: &[Verdict], now: Instant) {
+        for verdict in verdicts {
+            if verdict.history_lost {
+                self.telemetry.metrics.history_lost();
+            }
+            if let Some(owned) = self.endpoints.get_mut(&verdict.endpoint_id) {
+                if verdict.owned {
+                    owned.take_verdict(verdict, now);
+                } else {
+                    self.forget(verdict.endpoint_id);
+                }
+            }
+            self.touch(verdict.endpoint_id, now);
+        }
+    }
+}

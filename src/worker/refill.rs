@@ -1,0 +1,159 @@
+//! Finding work: fan_out, claim, fetch.
+
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use super::{
+    endpoint::Owned,
+    engine::{Engine, Event},
+};
+use crate::db::{Claim, DbError, FanOut, Fetched, WantedRefill};
+
+/// Most endpoints in one fetch.
+const MOST_ENDPOINTS: usize = 200;
+/// Most bytes of bodies that one fetch brings.
+const MOST_BYTES: i64 = 8 << 20;
+/// Bodies held in queues beyond which only one more at a time is fetched.
+const MOST_HELD_BYTES: usize = 48 << 20;
+
+impl Engine {
+    /// Looks for events to fan out and for endpoints to claim, when there is a sign of them or it is time.
+    pub(super) fn look(&mut self, now: Instant) {
+        if now >= self.look.at() && !self.fanning_out {
+            self.fan_out_wanted = true;
+            self.claim_wanted = true;
+            self.look.looked(now);
+        }
+        if self.fan_out_wanted && !self.fanning_out {
+            self.fan_out_wanted = false;
+            self.fanning_out = true;
+            let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
+            tokio::spawn(async move {
+                let result = db.fan_out(worker).await;
+                events.send(Event::FannedOut(result, now.elapsed()))
+            });
+        }
+        let due = self.claim_wanted || self.claim_at.is_some_and(|at| at <= now);
+        let free = self.options.max_in_flight.saturating_sub(self.flights.len());
+        if due && !self.claiming && free > 0 && now >= self.claim_not_before {
+            self.claim_wanted = false;
+            self.claim_at = None;
+            self.claiming = true;
+            let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
+            tokio::spawn(async move {
+                let result = db.claim(worker, free).await;
+                events.send(Event::Claimed(result, now.elapsed()))
+            });
+        }
+    }
+
+    pub(super) fn take_fan_out(&mut self, result: Result<FanOut, DbError>, took: Duration, now: Instant) {
+        self.fanning_out = false;
+        self.note_call("fan_out", &result, Some(took));
+        let Ok(fan_out) = result else { return };
+        if fan_out.events > 0 || fan_out.deliveries > 0 {
+            self.telemetry.metrics.fan_out(fan_out.events, fan_out.deliveries);
+            self.claim_wanted = true;
+            self.look.soon(now);
+        }
+        if fan_out.busy {
+            self.look.soon(now);
+        }
+        self.fan_out_wanted |= fan_out.more;
+        for id in fan_out.due {
+            if let Some(owned) = self.endpoints.get_mut(&id) {
+                owned.poke(now);
+            }
+            self.touch(id, now);
+        }
+    }
+
+    pub(super) fn take_claim(&mut self, result: Result<Claim, DbError>, took: Duration, now: Instant) {
+        self.claiming = false;
+        self.note_call("claim", &result, Some(took));
+        let Ok(claim) = result else {
+            self.telemetry.health.claim_failed();
+            return;
+        };
+        self.telemetry.health.claimed_ok();
+        self.telemetry.metrics.batch("claim", claim.endpoints.len());
+        if !claim.endpoints.is_empty() {
+            self.look.soon(now);
+        }
+        self.claim_at = claim.next_in.map(|delay| now + delay.max(Duration::from_millis(1)));
+        for claimed in claim.endpoints {
+            self.endpoints.insert(claimed.endpoint_id, Owned::new(claimed.pace_ahead, now));
+            self.touch(claimed.endpoint_id, now);
+        }
+        self.telemetry.metrics.owned_endpoints(i64::try_from(self.endpoints.len()).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn fetch(&mut self, now: Instant) {
+        if self.fetching || self.wanted.is_empty() || now < self.fetch_at {
+            return;
+        }
+        let mut wanted = Vec::new();
+        let mut skip: Vec<(Uuid, i64)> = Vec::new();
+        for id in self.wanted.drain(..self.wanted.len().min(MOST_ENDPOINTS)) {
+            let Some(owned) = self.endpoints.get_mut(&id) else { continue };
+            let Some((limit, whole)) = owned.wants_fetch(now) else { continue };
+            owned.fetching = true;
+            skip.extend(owned.in_hand.iter().map(|event| (*event, id)));
+            if !whole {
+                skip.extend(owned.queue.iter().map(|d| (d.event_id, id)));
+            }
+            let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+            wanted.push((WantedRefill { endpoint_id: id, limit }, whole));
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let held: usize = self.endpoints.values().flat_map(|o| &o.queue).map(|d| d.body.len()).sum();
+        let room = if held < MOST_HELD_BYTES { MOST_BYTES } else { 1 };
+        self.fetching = true;
+        let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
+        tokio::spawn(async move {
+            let refills: Vec<WantedRefill> = wanted.iter().map(|w| w.0).collect();
+            let asked_at = Instant::now();
+            let result = db.fetch(worker, &refills, &skip, room).await;
+            events.send(Event::Fetched { wanted, asked_at, result })
+        });
+    }
+
+    pub(super) fn take_fetched(
+        &mut self,
+        wanted: Vec<(WantedRefill, bool)>,
+        asked_at: Instant,
+        result: Result<Vec<Fetched>, DbError>,
+        now: Instant,
+    ) {
+        self.fetching = false;
+        self.note_call("fetch", &result, Some(asked_at.elapsed()));
+        let mut by_id = match result {
+            Ok(fetched) => fetched.into_iter().map(|f| (f.endpoint_id, f)).collect(),
+            Err(_) => {
+                self.fetch_at = now + Duration::from_millis(200);
+                std::collections::HashMap::new()
+            }
+        };
+        let failed = self.fetch_at > now;
+        for (refill, whole) in wanted {
+            let id = refill.endpoint_id;
+            let Some(owned) = self.endpoints.get_mut(&id) else { continue };
+            owned.fetching = false;
+            match by_id.remove(&id) {
+                Some(fetched) if fetched.settings.is_some() => {
+                    let limit = usize::try_from(refill.limit).unwrap_or(0);
+                    for (delivery, reason) in owned.take_fetched(fetched, limit, whole, asked_at, now) {
+                        self.refuse(id, &delivery, reason, now);
+                    }
+                }
+                _ if failed => {}
+                // Not ours any more; should requests be open, their outcomes are still reported.
+                _ => drop(self.forget(id)),
+            }
+            self.touch(id, now);
+        }
+    }
+}
