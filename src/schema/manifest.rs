@@ -1,0 +1,63 @@
+//! Every SQL text of the schema, in the order in which it is applied.
+
+/// Migrations: tables and whatever holds data or takes a table lock. Append-only; a file that was
+/// released is never edited.
+pub const MIGRATIONS: &[(&str, &str)] = &[];
+
+/// Restatable SQL: functions, views, comments, grants. Applied as a whole when anything changed.
+pub const SQL: &[(&str, &str)] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on_disk(folder: &str) -> Vec<String> {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let entries = std::fs::read_dir(dir).into_iter().flatten();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(".sql")).collect();
+        names.sort();
+        names
+    }
+
+    fn listed(list: &[(&str, &str)]) -> Vec<String> {
+        let mut names: Vec<String> = list.iter().map(|(name, _)| (*name).to_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn every_file_is_listed_once_under_its_own_name() {
+        for (folder, list) in [("migrations", MIGRATIONS), ("sql", SQL)] {
+            assert_eq!(
+                on_disk(folder),
+                listed(list),
+                "{folder}/ against src/schema/manifest.rs"
+            );
+            for (name, text) in list {
+                let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join(folder)
+                    .join(name);
+                assert_eq!(std::fs::read_to_string(path).unwrap(), *text, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn migrations_are_versioned_and_in_order() {
+        for (i, (name, _)) in MIGRATIONS.iter().enumerate() {
+            assert!(
+                name.starts_with(&format!("V{}__", i + 1)),
+                "{name} is at place {}",
+                i + 1
+            );
+        }
+    }
+
+    #[test]
+    fn grants_come_last() {
+        if let Some((last, _)) = SQL.last() {
+            assert_eq!(*last, "grants.sql");
+        }
+    }
+}
