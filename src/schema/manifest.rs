@@ -1,11 +1,52 @@
 //! Every SQL text of the schema, in the order in which it is applied.
 
+macro_rules! file {
+    ($folder:literal, $name:literal) => {
+        (
+            $name,
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", $folder, "/", $name)),
+        )
+    };
+}
+
 /// Migrations: tables and whatever holds data or takes a table lock. Append-only; a file that was
 /// released is never edited.
-pub const MIGRATIONS: &[(&str, &str)] = &[];
+pub const MIGRATIONS: &[(&str, &str)] = &[
+    file!("migrations", "V1__policies.sql"),
+    file!("migrations", "V2__endpoints.sql"),
+    file!("migrations", "V3__events.sql"),
+    file!("migrations", "V4__deliveries.sql"),
+    file!("migrations", "V5__workers.sql"),
+];
 
 /// Restatable SQL: functions, views, comments, grants. Applied as a whole when anything changed.
-pub const SQL: &[(&str, &str)] = &[];
+pub const SQL: &[(&str, &str)] = &[
+    file!("sql", "clock.sql"),
+    file!("sql", "errors.sql"),
+    file!("sql", "event_types.sql"),
+    file!("sql", "mark.sql"),
+    file!("sql", "url.sql"),
+    file!("sql", "headers.sql"),
+    file!("sql", "secrets.sql"),
+    file!("sql", "latency.sql"),
+    file!("sql", "backoff.sql"),
+    file!("sql", "uuid.sql"),
+    file!("sql", "emit.sql"),
+    file!("sql", "notify.sql"),
+    file!("sql", "partitions.sql"),
+    file!("sql", "fan_out.sql"),
+    file!("sql", "workers.sql"),
+    file!("sql", "claim.sql"),
+    file!("sql", "release.sql"),
+    file!("sql", "expire.sql"),
+    file!("sql", "fetch.sql"),
+    file!("sql", "settle.sql"),
+    file!("sql", "ladder.sql"),
+    file!("sql", "stats.sql"),
+    file!("sql", "report.sql"),
+    file!("sql", "retention.sql"),
+    file!("sql", "maintain.sql"),
+];
 
 #[cfg(test)]
 mod tests {
