@@ -28,7 +28,9 @@ pub struct Db {
 
 /// One call in a transaction of its own, in one round trip.
 async fn call(client: &Client, sql: &str, params: Params<'_>) -> Result<Vec<Row>, DbError> {
-    let (begun, rows, committed) = futures_util::join!(
+    // Biased: polled, and so sent, in this order.
+    let (begun, rows, committed) = tokio::join!(
+        biased;
         client.batch_execute("begin isolation level read committed"),
         client.query_typed(sql, params),
         client.batch_execute("commit"),

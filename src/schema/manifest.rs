@@ -4,7 +4,13 @@ macro_rules! file {
     ($folder:literal, $name:literal) => {
         (
             $name,
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", $folder, "/", $name)),
+            include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/",
+                $folder,
+                "/",
+                $name
+            )),
         )
     };
 }

@@ -201,7 +201,8 @@ impl Owned {
         if self.queue.is_empty()
             || self.leaving
             || self.gate.stopped()
-            || self.in_flight >= self.concurrency() {
+            || self.in_flight >= self.concurrency()
+        {
             return Start::Later;
         }
         if self.asked_at.is_none_or(|at| now >= at + FRESH) {
@@ -362,9 +363,7 @@ impl Owned {
         }
         // A verdict that came after this was asked for knows more: only ever add to it.
         let outdated = self.verdict_at.is_some_and(|at| at > asked_at);
-        let told = settings
-            .paused_ms
-            .map(|ms| now + Duration::from_millis(ms));
+        let told = settings.paused_ms.map(|ms| now + Duration::from_millis(ms));
         let known = self.gate.lock().told_until;
         let stopped = settings.stopped || (outdated && self.gate.stopped());
         self.gate

@@ -385,7 +385,10 @@ impl Engine {
 
     /// Outcomes that are not stored yet, for a report under the old id after the lease has ended. A report
     /// under way is waited for: its call is bounded in time.
-    pub(super) async fn into_outcomes(mut self, inbox: &mut UnboundedReceiver<Event>) -> Vec<Attempt> {
+    pub(super) async fn into_outcomes(
+        mut self,
+        inbox: &mut UnboundedReceiver<Event>,
+    ) -> Vec<Attempt> {
         while self.reporting {
             match inbox.recv().await {
                 Some(event @ (Event::Reported(_) | Event::Answered(..))) => self.take(event),

@@ -63,7 +63,9 @@ pub enum Error {
     #[error("the HTTP client cannot be set up: {0}")]
     Sender(String),
     /// Told to stop, but outcomes could not be stored in time; their deliveries will be sent again.
-    #[error("stopped with {0} outcomes that could not be stored; their deliveries will be sent again")]
+    #[error(
+        "stopped with {0} outcomes that could not be stored; their deliveries will be sent again"
+    )]
     Undrained(usize),
 }
 
@@ -84,7 +86,10 @@ pub async fn run(
     let (hints, mut inbox) = mpsc::unbounded_channel();
     let listening = options.listen.clone().unwrap_or_else(|| database.clone());
     let listener = tokio::spawn(wake::listen(listening, hints));
-    let result = leases(&database, &db, &sender, &options, &telemetry, &mut inbox, &mut stop).await;
+    let result = leases(
+        &database, &db, &sender, &options, &telemetry, &mut inbox, &mut stop,
+    )
+    .await;
     listener.abort();
     result
 }
@@ -122,7 +127,12 @@ async fn leases(
         // the listener's hints are passed on.
         let (events, mut inbox) = mpsc::unbounded_channel();
         let mut engine = Engine::new(
-            db.clone(), lease, sender.clone(), options.clone(), telemetry.clone(), events.clone(),
+            db.clone(),
+            lease,
+            sender.clone(),
+            options.clone(),
+            telemetry.clone(),
+            events.clone(),
         );
         let end = {
             let forward = async {
@@ -142,7 +152,8 @@ async fn leases(
         // A report under way when the lease was lost comes back through the channel.
         let outcomes = engine.into_outcomes(&mut inbox).await;
         let left = settle_old(db, worker, outcomes, stop).await;
-        let ended = tokio::time::timeout(DRAIN_LIMIT, deregister(db, worker, end == End::Lost)).await;
+        let ended =
+            tokio::time::timeout(DRAIN_LIMIT, deregister(db, worker, end == End::Lost)).await;
         if ended.is_err() {
             tracing::warn!(%worker, "could not deregister; peers will end the lease");
         }

@@ -35,7 +35,10 @@ impl Engine {
             });
         }
         let due = self.claim_wanted || self.claim_at.is_some_and(|at| at <= now);
-        let free = self.options.max_in_flight.saturating_sub(self.flights.len());
+        let free = self
+            .options
+            .max_in_flight
+            .saturating_sub(self.flights.len());
         if due && !self.claiming && free > 0 && now >= self.claim_not_before {
             self.claim_wanted = false;
             self.claim_at = None;
@@ -48,12 +51,19 @@ impl Engine {
         }
     }
 
-    pub(super) fn take_fan_out(&mut self, result: Result<FanOut, DbError>, took: Duration, now: Instant) {
+    pub(super) fn take_fan_out(
+        &mut self,
+        result: Result<FanOut, DbError>,
+        took: Duration,
+        now: Instant,
+    ) {
         self.fanning_out = false;
         self.note_call("fan_out", &result, Some(took));
         let Ok(fan_out) = result else { return };
         if fan_out.events > 0 || fan_out.deliveries > 0 {
-            self.telemetry.metrics.fan_out(fan_out.events, fan_out.deliveries);
+            self.telemetry
+                .metrics
+                .fan_out(fan_out.events, fan_out.deliveries);
             self.claim_wanted = true;
             self.look.soon(now);
         }
@@ -69,7 +79,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn take_claim(&mut self, result: Result<Claim, DbError>, took: Duration, now: Instant) {
+    pub(super) fn take_claim(
+        &mut self,
+        result: Result<Claim, DbError>,
+        took: Duration,
+        now: Instant,
+    ) {
         self.claiming = false;
         self.note_call("claim", &result, Some(took));
         let Ok(claim) = result else {
@@ -81,12 +96,17 @@ impl Engine {
         if !claim.endpoints.is_empty() {
             self.look.soon(now);
         }
-        self.claim_at = claim.next_in.map(|delay| now + delay.max(Duration::from_millis(1)));
+        self.claim_at = claim
+            .next_in
+            .map(|delay| now + delay.max(Duration::from_millis(1)));
         for claimed in claim.endpoints {
-            self.endpoints.insert(claimed.endpoint_id, Owned::new(claimed.pace_ahead, now));
+            self.endpoints
+                .insert(claimed.endpoint_id, Owned::new(claimed.pace_ahead, now));
             self.touch(claimed.endpoint_id, now);
         }
-        self.telemetry.metrics.owned_endpoints(i64::try_from(self.endpoints.len()).unwrap_or(i64::MAX));
+        self.telemetry
+            .metrics
+            .owned_endpoints(i64::try_from(self.endpoints.len()).unwrap_or(i64::MAX));
     }
 
     pub(super) fn fetch(&mut self, now: Instant) {
@@ -96,28 +116,51 @@ impl Engine {
         let mut wanted = Vec::new();
         let mut skip: Vec<(Uuid, i64)> = Vec::new();
         for id in self.wanted.drain(..self.wanted.len().min(MOST_ENDPOINTS)) {
-            let Some(owned) = self.endpoints.get_mut(&id) else { continue };
-            let Some((limit, whole)) = owned.wants_fetch(now) else { continue };
+            let Some(owned) = self.endpoints.get_mut(&id) else {
+                continue;
+            };
+            let Some((limit, whole)) = owned.wants_fetch(now) else {
+                continue;
+            };
             owned.fetching = true;
             skip.extend(owned.in_hand.iter().map(|event| (*event, id)));
             if !whole {
                 skip.extend(owned.queue.iter().map(|d| (d.event_id, id)));
             }
             let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-            wanted.push((WantedRefill { endpoint_id: id, limit }, whole));
+            wanted.push((
+                WantedRefill {
+                    endpoint_id: id,
+                    limit,
+                },
+                whole,
+            ));
         }
         if wanted.is_empty() {
             return;
         }
-        let held: usize = self.endpoints.values().flat_map(|o| &o.queue).map(|d| d.body.len()).sum();
-        let room = if held < MOST_HELD_BYTES { MOST_BYTES } else { 1 };
+        let held: usize = self
+            .endpoints
+            .values()
+            .flat_map(|o| &o.queue)
+            .map(|d| d.body.len())
+            .sum();
+        let room = if held < MOST_HELD_BYTES {
+            MOST_BYTES
+        } else {
+            1
+        };
         self.fetching = true;
         let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
         tokio::spawn(async move {
             let refills: Vec<WantedRefill> = wanted.iter().map(|w| w.0).collect();
             let asked_at = Instant::now();
             let result = db.fetch(worker, &refills, &skip, room).await;
-            events.send(Event::Fetched { wanted, asked_at, result })
+            events.send(Event::Fetched {
+                wanted,
+                asked_at,
+                result,
+            })
         });
     }
 
@@ -140,12 +183,16 @@ impl Engine {
         let failed = self.fetch_at > now;
         for (refill, whole) in wanted {
             let id = refill.endpoint_id;
-            let Some(owned) = self.endpoints.get_mut(&id) else { continue };
+            let Some(owned) = self.endpoints.get_mut(&id) else {
+                continue;
+            };
             owned.fetching = false;
             match by_id.remove(&id) {
                 Some(fetched) if fetched.settings.is_some() => {
                     let limit = usize::try_from(refill.limit).unwrap_or(0);
-                    for (delivery, reason) in owned.take_fetched(fetched, limit, whole, asked_at, now) {
+                    for (delivery, reason) in
+                        owned.take_fetched(fetched, limit, whole, asked_at, now)
+                    {
                         self.refuse(id, &delivery, reason, now);
                     }
                 }

@@ -38,7 +38,10 @@ impl Engine {
             return;
         }
         self.reporting = true;
-        let batch: Vec<Attempt> = self.outcomes.drain(..self.outcomes.len().min(BATCH)).collect();
+        let batch: Vec<Attempt> = self
+            .outcomes
+            .drain(..self.outcomes.len().min(BATCH))
+            .collect();
         let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
         tokio::spawn(async move { events.send(Event::Reported(store(&db, worker, batch).await)) });
     }
@@ -87,7 +90,9 @@ pub(super) async fn store(db: &Db, worker: Uuid, batch: Vec<Attempt>) -> Reporte
         match db.report(worker, &batch).await {
             Ok(verdicts) => {
                 reported.verdicts.extend(verdicts);
-                reported.stored.extend(batch.iter().map(|a| (a.endpoint_id, a.event_id)));
+                reported
+                    .stored
+                    .extend(batch.iter().map(|a| (a.endpoint_id, a.event_id)));
             }
             Err(error) if error.is_refusal() => match halve(batch) {
                 Halved::Halves(first, second) => todo.extend([second, first]),
@@ -126,7 +131,9 @@ fn halve(mut batch: Vec<Attempt>) -> Halved {
         return Halved::Halves(batch, second);
     }
     match batch.pop() {
-        Some(attempt) if attempt.error_code == Some(UNREPORTABLE) => Halved::Hopeless(Box::new(attempt)),
+        Some(attempt) if attempt.error_code == Some(UNREPORTABLE) => {
+            Halved::Hopeless(Box::new(attempt))
+        }
         Some(attempt) => Halved::Bare(Box::new(Attempt {
             // A known 2xx stays one: what cannot be stored is its text.
             error_code: Some(UNREPORTABLE),

@@ -29,7 +29,9 @@ impl Engine {
         let slots = self.options.max_in_flight;
         for slow in [0, 1] {
             while let Some(id) = self.ready[slow].front().copied() {
-                if self.flights.len() >= slots || (slow == 1 && self.slow_flights >= slots.div_ceil(2)) {
+                if self.flights.len() >= slots
+                    || (slow == 1 && self.slow_flights >= slots.div_ceil(2))
+                {
                     break;
                 }
                 self.ready[slow].pop_front();
@@ -42,16 +44,25 @@ impl Engine {
                 self.touch(id, now);
             }
         }
-        self.starved_since = match (self.flights.len() >= slots && !self.ready[0].is_empty(), self.starved_since) {
+        self.starved_since = match (
+            self.flights.len() >= slots && !self.ready[0].is_empty(),
+            self.starved_since,
+        ) {
             (false, _) => None,
             (true, since) => since.or(Some(now)),
         };
-        self.telemetry.metrics.in_flight(i64::try_from(self.flights.len()).unwrap_or(i64::MAX));
+        self.telemetry
+            .metrics
+            .in_flight(i64::try_from(self.flights.len()).unwrap_or(i64::MAX));
     }
 
     fn start(&mut self, id: i64, now: Instant) {
-        let Some(owned) = self.endpoints.get_mut(&id) else { return };
-        let (Some(target), Some(delivery)) = (owned.target.clone(), owned.queue.pop_front()) else { return };
+        let Some(owned) = self.endpoints.get_mut(&id) else {
+            return;
+        };
+        let (Some(target), Some(delivery)) = (owned.target.clone(), owned.queue.pop_front()) else {
+            return;
+        };
         if now.duration_since(delivery.fetched_at) >= delivery.expires_in {
             // Past its time to live: the next fetch meets it and the database ends it.
             owned.poke(now);
@@ -62,22 +73,44 @@ impl Engine {
             return;
         }
         let slow = owned.last_answer != LastAnswer::Quick
-            || self.flights.values().any(|f| f.endpoint_id == id && now.duration_since(f.started) > SLOW);
+            || self
+                .flights
+                .values()
+                .any(|f| f.endpoint_id == id && now.duration_since(f.started) > SLOW);
         owned.note_start(now);
         owned.in_hand.insert(delivery.event_id);
         self.seq += 1;
         let seq = self.seq;
         let task = attempt(
-            self.sender.clone(), target, delivery.clone(), owned.gate.clone(), self.lease.clone(),
+            self.sender.clone(),
+            target,
+            delivery.clone(),
+            owned.gate.clone(),
+            self.lease.clone(),
         );
         let events = self.events.clone();
-        let abort = tokio::spawn(async move { events.send(Event::Answered(seq, task.await.map(Box::new))) }).abort_handle();
+        let abort =
+            tokio::spawn(
+                async move { events.send(Event::Answered(seq, task.await.map(Box::new))) },
+            )
+            .abort_handle();
         self.slow_flights += usize::from(slow);
-        self.flights.insert(seq, Flight { endpoint_id: id, delivery, slow, started: now, abort });
+        self.flights.insert(
+            seq,
+            Flight {
+                endpoint_id: id,
+                delivery,
+                slow,
+                started: now,
+                abort,
+            },
+        );
     }
 
     pub(super) fn take_answer(&mut self, seq: i64, answer: Option<Box<Answer>>, now: Instant) {
-        let Some(flight) = self.flights.remove(&seq) else { return };
+        let Some(flight) = self.flights.remove(&seq) else {
+            return;
+        };
         self.slow_flights -= usize::from(flight.slow);
         let id = flight.endpoint_id;
         if let Some(owned) = self.endpoints.get_mut(&id) {
@@ -99,22 +132,33 @@ impl Engine {
         }
         if let Some(answer) = answer {
             let outcome = outcome_label(&answer);
-            self.telemetry.metrics.attempt(outcome, answer.duration, flight.delivery.overdue + flight.started.duration_since(flight.delivery.fetched_at));
+            self.telemetry.metrics.attempt(
+                outcome,
+                answer.duration,
+                flight.delivery.overdue + flight.started.duration_since(flight.delivery.fetched_at),
+            );
             let urgent = outcome == "rate_limited";
-            self.push_outcome(Attempt {
-                seq,
-                event_id: flight.delivery.event_id,
-                endpoint_id: id,
-                run: flight.delivery.run,
-                number: flight.delivery.number,
-                ended: answer.started + answer.duration,
-                duration: answer.duration,
-                http_status: answer.http_status,
-                error_code: answer.error.as_ref().filter(|_| answer.http_status.is_none()).map(|e| e.0.as_str()),
-                error: answer.error.map(|e| e.1),
-                wait: answer.wait,
-                answer: answer.excerpt,
-            }, urgent);
+            self.push_outcome(
+                Attempt {
+                    seq,
+                    event_id: flight.delivery.event_id,
+                    endpoint_id: id,
+                    run: flight.delivery.run,
+                    number: flight.delivery.number,
+                    ended: answer.started + answer.duration,
+                    duration: answer.duration,
+                    http_status: answer.http_status,
+                    error_code: answer
+                        .error
+                        .as_ref()
+                        .filter(|_| answer.http_status.is_none())
+                        .map(|e| e.0.as_str()),
+                    error: answer.error.map(|e| e.1),
+                    wait: answer.wait,
+                    answer: answer.excerpt,
+                },
+                urgent,
+            );
         }
         self.touch(id, now);
     }
@@ -155,7 +199,13 @@ async fn attempt(
 ) -> Option<Answer> {
     let timestamp = lease.database_us().div_euclid(1_000_000);
     let id = delivery.event_id.to_string();
-    let signature = delivery::signature(target.style, &target.secrets, &id, timestamp, &delivery.body);
+    let signature = delivery::signature(
+        target.style,
+        &target.secrets,
+        &id,
+        timestamp,
+        &delivery.body,
+    );
     let request = Request {
         uri: target.uri.clone(),
         event_id: delivery.event_id,

@@ -22,12 +22,18 @@ impl Engine {
         for id in idle {
             self.give_up(id, now);
         }
-        if self.starved_since.is_some_and(|since| now >= since + STARVED) && self.lease.live_workers() > 1 {
+        if self
+            .starved_since
+            .is_some_and(|since| now >= since + STARVED)
+            && self.lease.live_workers() > 1
+        {
             self.starved_since = None;
             let waiting = self.ready[0].len().div_ceil(2);
             self.shed(waiting, now);
         }
-        self.telemetry.metrics.owned_endpoints(i64::try_from(self.endpoints.len()).unwrap_or(i64::MAX));
+        self.telemetry
+            .metrics
+            .owned_endpoints(i64::try_from(self.endpoints.len()).unwrap_or(i64::MAX));
     }
 
     /// At each beat: whoever owns more than its share gives the rest away.
@@ -87,7 +93,11 @@ impl Engine {
         });
     }
 
-    pub(super) fn take_released(&mut self, batch: Vec<(i64, Duration)>, result: Result<(), DbError>) {
+    pub(super) fn take_released(
+        &mut self,
+        batch: Vec<(i64, Duration)>,
+        result: Result<(), DbError>,
+    ) {
         self.release_busy = false;
         self.note_call("release", &result, None);
         match result {

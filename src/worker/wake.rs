@@ -30,7 +30,9 @@ pub(super) async fn listen(database: Database, events: UnboundedSender<Event>) {
                                 return;
                             }
                         }
-                        tracing::warn!("the listening connection was lost; polling until it is back");
+                        tracing::warn!(
+                            "the listening connection was lost; polling until it is back"
+                        );
                     }
                     Err(error) => tracing::warn!(%error, "LISTEN failed; polling"),
                 }
