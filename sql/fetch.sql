@@ -55,8 +55,8 @@ begin
                    'secrets', (select jsonb_agg(x.secret order by x.id desc) from postrider.endpoint_secrets x
                                 where x.endpoint_id = s.endpoint_id and (x.expires_at is null or x.expires_at > v_now)),
                    'rate', coalesce(n.rate, p.rate), 'burst', coalesce(n.burst, p.burst),
-                   'concurrency', case when s.rung > 0 and s.failures > 0 then 1
-                                       else coalesce(n.concurrency, p.concurrency) end,
+                   'concurrency', coalesce(n.concurrency, p.concurrency),
+                   'probing', s.rung > 0 and s.failures > 0,
                    'connect_timeout_ms', postrider._ms(p.connect_timeout),
                    'request_timeout_ms', postrider._ms(p.request_timeout),
                    'pause_default_ms', postrider._ms(p.pause_default),

@@ -72,8 +72,10 @@ pub struct Settings {
     pub rate: f64,
     /// Requests at once after a quiet time.
     pub burst: u32,
-    /// Open requests; 1 while the endpoint is being probed after a pause by the ladder.
+    /// Open requests.
     pub concurrency: u32,
+    /// After a pause by the ladder: one request at a time until one succeeds.
+    pub probing: bool,
     /// Limit of lookup, TCP and TLS, in milliseconds.
     pub connect_timeout_ms: u64,
     /// Limit of the whole request, in milliseconds.

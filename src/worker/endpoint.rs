@@ -63,6 +63,12 @@ impl Gate {
             .filter(|until| *until > now)
     }
 
+    /// When the last pause ends or ended.
+    fn pause_end(&self) -> Option<Instant> {
+        let state = self.lock();
+        state.asked_until.max(state.told_until)
+    }
+
     /// Whether a request may still leave: neither paused nor stopped.
     pub(super) fn open(&self) -> bool {
         let now = Instant::now();
@@ -127,6 +133,8 @@ pub(super) struct Owned {
     pub(super) leaving: bool,
     /// Is in the ready queue.
     pub(super) queued: bool,
+    /// Is among those to fetch for.
+    pub(super) wanted: bool,
     /// Its entry among the timers.
     pub(super) timer: Option<Instant>,
     /// Stored while a fetch was under way: that fetch may still return them.
@@ -144,6 +152,9 @@ pub(super) struct Owned {
     more: bool,
     next_due: Option<Instant>,
     verdict_at: Option<Instant>,
+    probing: bool,
+    /// A delivery was answered, but not delivered: it may be due again once that is stored.
+    pub(super) revisit: bool,
     pub(super) active_at: Instant,
     started: (Instant, usize, usize),
 }
@@ -165,6 +176,7 @@ impl Owned {
             fetching: false,
             leaving: false,
             queued: false,
+            wanted: false,
             timer: None,
             just_stored: HashSet::new(),
             ahead,
@@ -175,6 +187,8 @@ impl Owned {
             more: false,
             next_due: None,
             verdict_at: None,
+            probing: false,
+            revisit: false,
             active_at: now,
             started: (now, 0, 0),
         }
@@ -186,6 +200,7 @@ impl Owned {
 
     pub(super) fn concurrency(&self) -> usize {
         match (&self.settings, self.last_answer) {
+            (Some(_), _) if self.probing => 1,
             (Some(_), LastAnswer::None) => 1,
             (Some(settings), _) => usize::try_from(settings.concurrency).unwrap_or(1).max(1),
             (None, _) => 0,
@@ -258,6 +273,12 @@ impl Owned {
         if self.gate.paused_until(now).is_some() {
             return self.poked_at.is_some().then_some((capacity, true));
         }
+        // What was due before a pause is due after it, and nobody will say so.
+        if let Some(end) = self.gate.pause_end()
+            && self.asked_at.is_none_or(|at| at < end)
+        {
+            return Some((capacity, true));
+        }
         if !self.queue.is_empty() && now >= self.filled_at + REFRESH && stale {
             return Some((capacity, true));
         }
@@ -270,22 +291,20 @@ impl Owned {
 
     /// When `wants_fetch` or `may_start` could change by time alone.
     pub(super) fn next_turn(&self, now: Instant) -> Instant {
-        let mut at = now + KEEP;
-        if let Some(until) = self.gate.paused_until(now) {
-            return at.min(until);
-        }
-        if let Some(due) = self.next_due {
-            at = at.min(due);
-        }
-        if !self.queue.is_empty() {
-            if let Start::At(start) = self.may_start(now) {
-                at = at.min(start);
-            }
-            if let Some(asked) = self.asked_at {
-                at = at.min(asked + REFRESH);
-            }
-        }
-        at.max(now + Duration::from_millis(1))
+        let start = match self.may_start(now) {
+            Start::At(at) => Some(at),
+            Start::Now | Start::Later => None,
+        };
+        let refresh = self
+            .asked_at
+            .filter(|_| !self.queue.is_empty())
+            .map(|at| at + REFRESH);
+        [self.gate.paused_until(now), self.next_due, start, refresh]
+            .into_iter()
+            .flatten()
+            // What has passed already is being waited for in another way: a fetch, a slot, an answer.
+            .filter(|at| *at > now)
+            .fold(now + KEEP, Instant::min)
     }
 
     /// Takes what a fetch returned. Returns the deliveries of an endpoint whose settings cannot be used,
@@ -372,10 +391,8 @@ impl Owned {
             (Some(target), Some(old)) if target.fits(old, &settings) => Ok(target.clone()),
             _ => Target::new(&settings).map(Arc::new),
         };
-        let probing = self.settings.as_ref().is_some_and(|s| s.concurrency == 1);
-        let mut settings = settings;
-        if outdated && probing {
-            settings.concurrency = 1;
+        if !outdated {
+            self.probing = settings.probing;
         }
         self.settings = Some(settings);
         self.asked_at = Some(asked_at);
@@ -396,12 +413,8 @@ impl Owned {
         self.verdict_at = Some(now);
         let until = (!verdict.paused.is_zero()).then(|| now + verdict.paused);
         self.gate.tell(until, verdict.stopped);
-        if verdict.probing {
-            if let Some(settings) = &mut self.settings {
-                settings.concurrency = 1;
-            }
-        } else if self.settings.as_ref().is_some_and(|s| s.concurrency == 1) {
-            // Perhaps the end of a probe: the settings know.
+        self.probing = verdict.probing;
+        if std::mem::take(&mut self.revisit) {
             self.poked_at = Some(now);
         }
         // The earliest delivery owed may be one in hand or queued: then it says nothing about the rest.

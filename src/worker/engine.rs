@@ -193,7 +193,6 @@ impl Engine {
             let wake = self.next_turn(now).min(now + lease.remaining());
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(wake.into()) => {}
                 event = inbox.recv() => {
                     let Some(event) = event else { return End::Stopped };
                     self.take(event);
@@ -207,6 +206,7 @@ impl Engine {
                     // The sender is gone: nobody can ask to stop more plainly.
                     self.stopping = self.stopping || changed.is_err();
                 }
+                () = tokio::time::sleep_until(wake.into()) => {}
             }
         }
     }
@@ -258,8 +258,15 @@ impl Engine {
             if !self.fanning_out {
                 at = at.min(self.look.at());
             }
-            if let Some(claim_at) = self.claim_at.filter(|_| !self.claiming) {
-                at = at.min(claim_at.max(self.claim_not_before));
+            if !self.claiming && self.flights.len() < self.options.max_in_flight {
+                let due = if self.claim_wanted {
+                    Some(now)
+                } else {
+                    self.claim_at
+                };
+                if let Some(due) = due {
+                    at = at.min(due.max(self.claim_not_before));
+                }
             }
             if !self.wanted.is_empty() && !self.fetching {
                 at = at.min(self.fetch_at);
@@ -325,7 +332,8 @@ impl Engine {
         let Some(owned) = self.endpoints.get_mut(&id) else {
             return;
         };
-        if owned.wants_fetch(now).is_some() && !self.wanted.contains(&id) {
+        if !owned.wanted && owned.wants_fetch(now).is_some() {
+            owned.wanted = true;
             self.wanted.push(id);
         }
         if !owned.queued && owned.may_start(now) == super::endpoint::Start::Now {
@@ -349,7 +357,6 @@ impl Engine {
             self.timers.remove(&(at, id));
         }
         self.ready.iter_mut().for_each(|q| q.retain(|e| *e != id));
-        self.wanted.retain(|e| *e != id);
         Some(owned)
     }
 

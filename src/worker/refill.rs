@@ -96,9 +96,9 @@ impl Engine {
         if !claim.endpoints.is_empty() {
             self.look.soon(now);
         }
-        self.claim_at = claim
-            .next_in
-            .map(|delay| now + delay.max(Duration::from_millis(1)));
+        // A due endpoint that could not be taken is locked by somebody: no hurry to try again.
+        let least = Duration::from_millis(if claim.endpoints.is_empty() { 50 } else { 1 });
+        self.claim_at = claim.next_in.map(|delay| now + delay.max(least));
         for claimed in claim.endpoints {
             self.endpoints
                 .insert(claimed.endpoint_id, Owned::new(claimed.pace_ahead, now));
@@ -119,6 +119,7 @@ impl Engine {
             let Some(owned) = self.endpoints.get_mut(&id) else {
                 continue;
             };
+            owned.wanted = false;
             let Some((limit, whole)) = owned.wants_fetch(now) else {
                 continue;
             };

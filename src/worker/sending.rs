@@ -124,6 +124,7 @@ impl Engine {
                 }
                 Some(answer) => {
                     owned.last_answer = last_answer(answer);
+                    owned.revisit |= !matches!(answer.http_status, Some(200..=299));
                     if let Some(until) = owned.settings().and_then(|s| pause(s, answer)) {
                         owned.gate.ask(until);
                     }
