@@ -1,0 +1,191 @@
+//! Dialling: look up, judge every answer, connect.
+//!
+//! The judgement is on the address that is dialled, and each new connection looks its name up anew, so a name
+//! that changes its answer between creation and sending gains nothing.
+
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hyper::Uri;
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection},
+    rt::TokioIo,
+};
+use tokio::{net::TcpStream, sync::Semaphore};
+use tower_service::Service;
+
+use super::AddressGuard;
+
+/// Most lookups at once. Each holds a thread for as long as the resolver takes; addresses need none.
+const LOOKUPS: usize = 32;
+/// How long one of several addresses may take before the next is tried.
+const NEXT_ADDRESS: Duration = Duration::from_secs(1);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DialError {
+    #[error("{0} is not an address that requests may go to")]
+    Refused(IpAddr),
+    #[error("{host} could not be looked up: {reason}")]
+    Lookup { host: String, reason: String },
+    #[error("the URL names no host")]
+    NoHost,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Connects to what the guard permits.
+#[derive(Clone)]
+pub(super) struct Dialler {
+    guard: Arc<AddressGuard>,
+    lookups: Arc<Semaphore>,
+}
+
+impl Dialler {
+    pub(super) fn new(guard: AddressGuard) -> Self {
+        Self {
+            guard: Arc::new(guard),
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+        }
+    }
+
+    async fn dial(self, uri: Uri) -> Result<Dialled, DialError> {
+        let host = uri.host().ok_or(DialError::NoHost)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let default = if uri.scheme_str() == Some("https") {
+            443
+        } else {
+            80
+        };
+        let port = uri.port_u16().unwrap_or(default);
+        let addresses = match host.parse::<IpAddr>() {
+            Ok(address) => vec![SocketAddr::new(address, port)],
+            Err(_) => self.look_up(host.to_owned(), port).await?,
+        };
+        if let Some(refused) = addresses.iter().find(|a| !self.guard.permits(a.ip())) {
+            return Err(DialError::Refused(refused.ip()));
+        }
+        let stream = connect_first(&addresses).await?;
+        stream.set_nodelay(true)?;
+        Ok(Dialled {
+            stream: TokioIo::new(stream),
+            uses: Uses::default(),
+        })
+    }
+
+    async fn look_up(&self, host: String, port: u16) -> Result<Vec<SocketAddr>, DialError> {
+        let failed = |reason: String, host: &str| DialError::Lookup {
+            host: host.to_owned(),
+            reason,
+        };
+        let permit = self.lookups.clone().acquire_owned().await;
+        let permit = permit.map_err(|e| failed(e.to_string(), &host))?;
+        let name = host.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            // The thread outlives a request that gave up; so does its permit.
+            let _permit = permit;
+            (name.as_str(), port).to_socket_addrs().map(Vec::from_iter)
+        });
+        let found = found.await.map_err(|e| failed(e.to_string(), &host))?;
+        let found = found.map_err(|e| failed(e.to_string(), &host))?;
+        if found.is_empty() {
+            return Err(failed("it has no address".into(), &host));
+        }
+        Ok(found)
+    }
+}
+
+async fn connect_first(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("no address");
+    for (i, address) in addresses.iter().enumerate() {
+        let connecting = TcpStream::connect(address);
+        let connected = if i + 1 < addresses.len() {
+            tokio::time::timeout(NEXT_ADDRESS, connecting)
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        } else {
+            connecting.await
+        };
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
+        }
+    }
+    Err(last)
+}
+
+impl Service<Uri> for Dialler {
+    type Response = Dialled;
+    type Error = DialError;
+    type Future = Pin<Box<dyn Future<Output = Result<Dialled, DialError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(self.clone().dial(uri))
+    }
+}
+
+/// How many requests a connection has carried: a request that dies on a used one may have met a connection
+/// that the receiver had already closed.
+#[derive(Clone, Default)]
+pub(super) struct Uses(Arc<AtomicUsize>);
+
+impl Uses {
+    /// Counts a request in; returns how many there were before.
+    pub(super) fn count(&self) -> usize {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A connection to a permitted address.
+pub(super) struct Dialled {
+    stream: TokioIo<TcpStream>,
+    uses: Uses,
+}
+
+impl Connection for Dialled {
+    fn connected(&self) -> Connected {
+        Connected::new().extra(self.uses.clone())
+    }
+}
+
+impl hyper::rt::Read for Dialled {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl hyper::rt::Write for Dialled {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        hyper::rt::Write::poll_write(Pin::new(&mut self.stream), cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        hyper::rt::Write::poll_flush(Pin::new(&mut self.stream), cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        hyper::rt::Write::poll_shutdown(Pin::new(&mut self.stream), cx)
+    }
+}

@@ -1,0 +1,361 @@
+//! Sending one request: one clock over lookup, connect, TLS, write, head and body.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant, SystemTime},
+};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::{
+    HeaderMap, Method, Uri,
+    body::{Body, Frame, Incoming, SizeHint},
+    header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, USER_AGENT},
+    http::Extensions,
+};
+use hyper_tls::HttpsConnector;
+use hyper_util::{
+    client::legacy::{Client, connect::capture_connection},
+    rt::{TokioExecutor, TokioTimer},
+};
+use tokio::time::timeout_at;
+use uuid::Uuid;
+
+use super::{
+    AddressGuard, Answer, ErrorCode,
+    connect::{Dialler, Uses},
+    failure,
+    wait::wait_from_headers,
+};
+
+/// Most bytes of an answer's body that are read.
+const MOST_READ: usize = 16 << 10;
+/// Most characters of it that are kept.
+const MOST_KEPT: usize = 500;
+/// How long an idle connection is kept.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// A request to make.
+#[derive(Debug)]
+pub struct Request {
+    /// Where to.
+    pub uri: Uri,
+    /// The event: `Webhook-Id`.
+    pub event_id: Uuid,
+    /// Its type: `Webhook-Event-Type`.
+    pub event_type: String,
+    /// Which attempt of the run, from 1: `Webhook-Attempt`.
+    pub number: i32,
+    /// Database time, unix seconds: `Webhook-Timestamp`.
+    pub timestamp: i64,
+    /// The endpoint's own headers.
+    pub headers: HeaderMap,
+    /// `Webhook-Signature`.
+    pub signature: String,
+    /// The bytes to send.
+    pub body: Bytes,
+    /// Limit of lookup, TCP and TLS.
+    pub connect_timeout: Duration,
+    /// Limit of everything.
+    pub request_timeout: Duration,
+}
+
+type HttpClient = Client<HttpsConnector<Dialler>, GatedBody>;
+
+/// Sends requests. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct Sender {
+    pooled: HttpClient,
+    fresh: HttpClient,
+}
+
+impl Sender {
+    /// A sender that goes where the guard permits.
+    pub fn new(guard: AddressGuard) -> Result<Self, native_tls::Error> {
+        let tls = native_tls::TlsConnector::new()?;
+        let mut connector = HttpsConnector::from((Dialler::new(guard), tls.into()));
+        connector.https_only(false);
+        let client = |idle: usize| {
+            Client::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE)
+                .pool_max_idle_per_host(idle)
+                // A request is repeated by us, once, with a token of the pace, or not at all.
+                .retry_canceled_requests(false)
+                .http1_title_case_headers(true)
+                .http1_ignore_invalid_headers_in_responses(true)
+                .http1_max_buf_size(64 << 10)
+                .build(connector.clone())
+        };
+        Ok(Self {
+            pooled: client(64),
+            fresh: client(0),
+        })
+    }
+
+    /// Makes one request, and repeats it at once on a fresh connection when a kept-alive one turns out to
+    /// be dead before any answer.
+    ///
+    /// `database_us` is the database clock in microseconds since 1970, against which HTTP dates are read.
+    /// `may_leave` is asked as the last act before the first byte; when it says no, nothing was sent and
+    /// the result is `None`. `may_repeat` is asked before a repeat.
+    pub async fn send<F: Future<Output = bool>>(
+        &self,
+        request: Request,
+        database_us: impl Fn() -> i64,
+        may_leave: impl Fn() -> bool + Send + Sync + 'static,
+        may_repeat: impl FnOnce() -> F,
+    ) -> Option<Answer> {
+        let started = Instant::now();
+        let deadline = started + request.request_timeout;
+        let gate = Arc::new(LeaveGate {
+            open: Box::new(may_leave),
+            refused: AtomicBool::new(false),
+        });
+        let outcome = match build_headers(&request) {
+            Ok(headers) => {
+                let first =
+                    attempt(&self.pooled, &request, &headers, &gate, started, deadline).await;
+                match first {
+                    Err(failed)
+                        if failed.repeatable && may_repeat_by(deadline, may_repeat).await =>
+                    {
+                        attempt(
+                            &self.fresh,
+                            &request,
+                            &headers,
+                            &gate,
+                            Instant::now(),
+                            deadline,
+                        )
+                        .await
+                    }
+                    other => other,
+                }
+            }
+            Err(reason) => Err(Failed::at_once(ErrorCode::BadRequest, reason)),
+        };
+        if gate.refused.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(match outcome {
+            Ok(response) => read_answer(response, started, deadline, database_us()).await,
+            Err(failed) => Answer {
+                http_status: None,
+                error: Some((failed.code, failed.reason)),
+                wait: None,
+                excerpt: None,
+                started,
+                duration: started.elapsed(),
+            },
+        })
+    }
+}
+
+async fn may_repeat_by<F: Future<Output = bool>>(
+    deadline: Instant,
+    ask: impl FnOnce() -> F,
+) -> bool {
+    timeout_at(deadline.into(), ask()).await.unwrap_or(false)
+}
+
+pub(super) struct Failed {
+    pub(super) code: ErrorCode,
+    pub(super) reason: String,
+    pub(super) repeatable: bool,
+}
+
+impl Failed {
+    fn at_once(code: ErrorCode, reason: String) -> Self {
+        Self {
+            code,
+            reason,
+            repeatable: false,
+        }
+    }
+}
+
+async fn attempt(
+    client: &HttpClient,
+    request: &Request,
+    headers: &HeaderMap,
+    gate: &Arc<LeaveGate>,
+    started: Instant,
+    deadline: Instant,
+) -> Result<hyper::Response<Incoming>, Failed> {
+    let body = GatedBody {
+        bytes: Some(request.body.clone()),
+        gate: gate.clone(),
+    };
+    let mut http = hyper::Request::new(body);
+    *http.method_mut() = Method::POST;
+    *http.uri_mut() = request.uri.clone();
+    *http.headers_mut() = headers.clone();
+    let mut captured = capture_connection(&mut http);
+    let connect_deadline = (started + request.connect_timeout).min(deadline);
+    let mut answer = std::pin::pin!(client.request(http));
+    let mut reused = false;
+    let early = tokio::select! {
+        biased;
+        answered = &mut answer => Some(answered),
+        connected = async {
+            let connected = captured.wait_for_connection_metadata().await;
+            connected.as_ref().map(|c| {
+                let mut extensions = Extensions::new();
+                c.get_extras(&mut extensions);
+                extensions.get::<Uses>().is_some_and(|uses| uses.count() > 0)
+            })
+        } => {
+            reused = connected.unwrap_or(false);
+            None
+        }
+        () = tokio::time::sleep_until(connect_deadline.into()) => {
+            let limit = connect_deadline.duration_since(started);
+            let reason = format!("no connection within {limit:?}");
+            return Err(Failed::at_once(ErrorCode::ConnectTimeout, reason));
+        }
+    };
+    let answered = match early {
+        Some(answered) => answered,
+        None => match timeout_at(deadline.into(), answer).await {
+            Ok(answered) => answered,
+            Err(_) => {
+                let reason = format!("no answer within {:?}", request.request_timeout);
+                return Err(Failed::at_once(ErrorCode::Timeout, reason));
+            }
+        },
+    };
+    answered.map_err(|error| failure::classify(&error, reused))
+}
+
+fn build_headers(request: &Request) -> Result<HeaderMap, String> {
+    let mut headers = request.headers.clone();
+    headers
+        .entry(CONTENT_TYPE)
+        .or_insert(HeaderValue::from_static("application/json"));
+    headers
+        .entry(USER_AGENT)
+        .or_insert(HeaderValue::from_static(concat!(
+            "postrider/",
+            env!("CARGO_PKG_VERSION")
+        )));
+    for (name, value) in [
+        ("webhook-id", request.event_id.to_string()),
+        ("webhook-timestamp", request.timestamp.to_string()),
+        ("webhook-signature", request.signature.clone()),
+        ("webhook-event-type", request.event_type.clone()),
+        ("webhook-attempt", request.number.to_string()),
+    ] {
+        let value = HeaderValue::try_from(value).map_err(|e| format!("header {name}: {e}"))?;
+        headers.insert(HeaderName::from_static(name), value);
+    }
+    Ok(headers)
+}
+
+/// The head decides. The body is read for people, within the same clock and up to a bound; a connection whose
+/// answer was not read to its end is dropped.
+async fn read_answer(
+    response: hyper::Response<Incoming>,
+    started: Instant,
+    deadline: Instant,
+    database_us: i64,
+) -> Answer {
+    let status = response.status();
+    let now =
+        SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(database_us).unwrap_or(0));
+    let wait = wait_from_headers(response.headers(), now);
+    let mut note = status.is_redirection().then(|| {
+        let target = response.headers().get(LOCATION).map(HeaderValue::as_bytes);
+        let target = target.map(|t| clean(&String::from_utf8_lossy(t)));
+        format!(
+            "redirects are not followed: {status} to {}",
+            target.as_deref().unwrap_or("nowhere")
+        )
+    });
+    let mut body = response.into_body();
+    let mut read = Vec::new();
+    while read.len() < MOST_READ {
+        match timeout_at(deadline.into(), body.frame()).await {
+            Ok(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    let room = MOST_READ - read.len();
+                    read.extend_from_slice(data.get(..data.len().min(room)).unwrap_or_default());
+                }
+            }
+            Ok(Some(Err(error))) => {
+                note.get_or_insert_with(|| format!("the answer's body broke off: {error}"));
+                break;
+            }
+            Ok(None) => break,
+            Err(_) => {
+                note.get_or_insert_with(|| "the answer's body did not end in time".to_owned());
+                break;
+            }
+        }
+    }
+    Answer {
+        http_status: Some(status.as_u16()),
+        error: note.map(|note| (ErrorCode::BadAnswer, note)),
+        wait,
+        excerpt: (!read.is_empty()).then(|| clean(&String::from_utf8_lossy(&read))),
+        started,
+        duration: started.elapsed(),
+    }
+}
+
+/// What a text column takes, and no more than is kept.
+fn clean(text: &str) -> String {
+    text.chars()
+        .filter(|c| *c != '\0')
+        .take(MOST_KEPT)
+        .collect()
+}
+
+struct LeaveGate {
+    open: Box<dyn Fn() -> bool + Send + Sync>,
+    refused: AtomicBool,
+}
+
+/// A body that asks the gate when it is first read: hyper has buffered the head by then and written nothing, so
+/// an error here means that no byte left.
+struct GatedBody {
+    bytes: Option<Bytes>,
+    gate: Arc<LeaveGate>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the request may not leave any more")]
+struct GateClosed;
+
+impl Body for GatedBody {
+    type Data = Bytes;
+    type Error = GateClosed;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, GateClosed>>> {
+        Poll::Ready(match self.bytes.take() {
+            Some(_) if !(self.gate.open)() => {
+                self.gate.refused.store(true, Ordering::Release);
+                Some(Err(GateClosed))
+            }
+            Some(bytes) => Some(Ok(Frame::data(bytes))),
+            None => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |b| b.len() as u64))
+    }
+}
