@@ -50,8 +50,8 @@ begin
         select r.seq, r.event_id, r.endpoint_id, r.ended_at, r.http_status, r.error_code, r.error,
                p.run, p.attempts, p.failures, p.rate_limited, p.due_at, p.expires_at,
                postrider._judge(r.http_status, r.error_code, p.failures, y.max_attempts, y.retry_statuses) as outcome,
-               v_now + postrider._backoff(y.backoff_base, y.backoff_factor, y.backoff_cap, p.failures + 1)
-                       * case y.backoff_jitter when 'full' then random() else 1 end as retry_at,
+               v_now + postrider._retry_delay(y.backoff_base, y.backoff_factor, y.backoff_cap, y.backoff_jitter,
+                                              p.failures + 1) as retry_at,
                s.owner is not distinct from report_attempts.worker
                    and (s.enabled_at is null or r.started_at >= s.enabled_at) as counts,
                s.owner is not distinct from report_attempts.worker and y.gone_disables and r.http_status = 410 as gone

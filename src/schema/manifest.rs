@@ -52,6 +52,19 @@ pub const SQL: &[(&str, &str)] = &[
     file!("sql", "report.sql"),
     file!("sql", "retention.sql"),
     file!("sql", "maintain.sql"),
+    file!("sql", "endpoint.sql"),
+    file!("sql", "create_endpoint.sql"),
+    file!("sql", "update_endpoint.sql"),
+    file!("sql", "delete_endpoint.sql"),
+    file!("sql", "pause_endpoint.sql"),
+    file!("sql", "resume_endpoint.sql"),
+    file!("sql", "disable_endpoint.sql"),
+    file!("sql", "enable_endpoint.sql"),
+    file!("sql", "rotate_secret.sql"),
+    file!("sql", "dismiss_alert.sql"),
+    file!("sql", "send_test_event.sql"),
+    file!("sql", "replay_delivery.sql"),
+    file!("sql", "retry_preview.sql"),
 ];
 
 #[cfg(test)]
