@@ -7,5 +7,6 @@ mod connect;
 mod embedded;
 mod fixtures;
 mod install;
+mod process;
 mod receiver;
 mod schema_rules;
