@@ -48,7 +48,7 @@ fn certificates() -> PathBuf {
 
 #[tokio::test]
 async fn tls_is_checked_as_far_as_asked() {
-    let server = Embedded::start(&[]).await.unwrap();
+    let server = Embedded::start(&[("fsync", "off")]).await.unwrap();
     let certs = certificates();
     for name in ["server.crt", "server.key"] {
         server

@@ -15,7 +15,7 @@ async fn answer(server: &Embedded) -> i32 {
 
 #[tokio::test]
 async fn it_survives_a_crash_and_leaves_nothing_behind() {
-    let server = Embedded::start(&[("max_connections", "20")]).await.unwrap();
+    let server = Embedded::start(&[("fsync", "off")]).await.unwrap();
     assert_eq!(answer(&server).await, 42);
     server.stop_immediate().await.unwrap();
     assert!(

@@ -10,3 +10,4 @@ mod install;
 mod process;
 mod receiver;
 mod schema_rules;
+mod upgrade;
