@@ -22,7 +22,7 @@ impl Blocker {
         let names: Vec<&str> = blockers.iter().map(|b| b.what.as_str()).collect();
         let way_out = match first.pid {
             Some(pid) => format!("end the first with: select pg_terminate_backend({pid})"),
-            None => "end the first with: rollback prepared".to_owned(),
+            None => "end the first with: commit prepared, or rollback prepared".to_owned(),
         };
         format!("locks are held by {}; {way_out}", names.join(", and by "))
     }
@@ -33,12 +33,12 @@ pub(super) async fn find(client: &Client) -> Vec<Blocker> {
     let sql = "
         select distinct on (a.xact_start, a.pid, p.gid)
                a.pid,
-               coalesce(
+               case when a.pid is not null then
                    format('pid %s (%s, user %s, %s, transaction open for %s s, last statement: %s)',
                           a.pid, coalesce(nullif(a.application_name, ''), 'unnamed'), a.usename,
                           a.state, round(extract(epoch from clock_timestamp() - a.xact_start)),
-                          left(regexp_replace(a.query, '\\s+', ' ', 'g'), 100)),
-                   format('the prepared transaction %L', p.gid))
+                          left(regexp_replace(a.query, '\\s+', ' ', 'g'), 100))
+               else format('the prepared transaction %L', p.gid) end
         from pg_catalog.pg_locks l
         left join pg_catalog.pg_stat_activity a on a.pid = l.pid
         left join pg_catalog.pg_prepared_xacts p
@@ -51,7 +51,7 @@ pub(super) async fn find(client: &Client) -> Vec<Blocker> {
                               where n.nspname = 'postrider')
                or l.locktype = 'advisory' and l.objsubid = 1
                   and l.classid::bigint = $1 and l.objid::bigint = $2)
-          and coalesce(a.pid, 0) = coalesce(l.pid, 0)
+          and (a.pid is not null or p.gid is not null)
         order by a.xact_start, a.pid, p.gid
         limit 3";
     let (high, low) = (LOCK_KEY >> 32, LOCK_KEY & 0xffff_ffff);

@@ -152,3 +152,26 @@ async fn a_table_change_waits_its_turn_and_knows_for_whom() {
         }
     );
 }
+
+#[tokio::test]
+async fn a_prepared_transaction_is_named_too() {
+    let db = TestDb::new().await;
+    let client = db.connect().await;
+    let gid = format!("{}_gid", db.name());
+    client
+        .batch_execute(&format!(
+            "begin; lock postrider.install in row exclusive mode; prepare transaction '{gid}'"
+        ))
+        .await
+        .unwrap();
+    let holders = schema::lock_holders(&client).await;
+    assert_eq!(holders.len(), 1, "{holders:?}");
+    assert!(
+        holders[0].pid.is_none() && holders[0].what.contains(&gid),
+        "{holders:?}"
+    );
+    client
+        .batch_execute(&format!("rollback prepared '{gid}'"))
+        .await
+        .unwrap();
+}
