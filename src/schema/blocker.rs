@@ -30,6 +30,7 @@ impl Blocker {
 
 /// The holders, oldest transaction first; empty when they cannot be read.
 pub(super) async fn find(client: &Client) -> Vec<Blocker> {
+    // A prepared transaction has no process; the lock on its own id leads to its name.
     let sql = "
         select distinct on (a.xact_start, a.pid, p.gid)
                a.pid,
@@ -41,8 +42,10 @@ pub(super) async fn find(client: &Client) -> Vec<Blocker> {
                else format('the prepared transaction %L', p.gid) end
         from pg_catalog.pg_locks l
         left join pg_catalog.pg_stat_activity a on a.pid = l.pid
-        left join pg_catalog.pg_prepared_xacts p
-               on l.pid is null and l.virtualtransaction = '-1/' || p.transaction::text
+        left join pg_catalog.pg_locks own
+               on l.pid is null and own.pid is null and own.locktype = 'transactionid'
+              and own.virtualtransaction = l.virtualtransaction
+        left join pg_catalog.pg_prepared_xacts p on p.transaction = own.transactionid
         where l.granted
           and l.pid is distinct from pg_catalog.pg_backend_pid()
           and l.database = (select oid from pg_catalog.pg_database where datname = current_database())
