@@ -65,6 +65,10 @@ pub const SQL: &[(&str, &str)] = &[
     file!("sql", "send_test_event.sql"),
     file!("sql", "replay_delivery.sql"),
     file!("sql", "retry_preview.sql"),
+    file!("sql", "deliveries.sql"),
+    file!("sql", "event_status.sql"),
+    file!("sql", "endpoint_health.sql"),
+    file!("sql", "queue_depth.sql"),
 ];
 
 #[cfg(test)]
