@@ -69,6 +69,7 @@ pub const SQL: &[(&str, &str)] = &[
     file!("sql", "event_status.sql"),
     file!("sql", "endpoint_health.sql"),
     file!("sql", "queue_depth.sql"),
+    file!("sql", "grants.sql"),
 ];
 
 #[cfg(test)]
