@@ -4,7 +4,6 @@ create or replace function postrider._judge(
     http_status integer, error_code text, failures integer, max_attempts integer, retry_statuses int4multirange
 ) returns text
 language sql immutable parallel safe
-set search_path to pg_catalog, pg_temp
 as $$
     select case
         when http_status between 200 and 299 then 'delivered'
@@ -23,7 +22,6 @@ comment on function postrider._judge(integer, text, integer, integer, int4multir
 create or replace function postrider._reason(outcome text, http_status integer, error_code text, failures integer)
 returns text
 language sql immutable parallel safe
-set search_path to pg_catalog, pg_temp
 as $$
     select case outcome
         when 'delivered' then null
@@ -31,8 +29,8 @@ as $$
             when error_code = 'address_refused' then 'the address is one Postrider does not connect to'
             when error_code = 'bad_request' then 'the request could not be built'
             when error_code = 'unreportable' then 'the outcome could not be stored'
-            else format('answer %s will not change by a retry', http_status) end
-        when 'exhausted' then format('failed %s times, as often as the policy tries', failures + 1)
+            else pg_catalog.format('answer %s will not change by a retry', http_status) end
+        when 'exhausted' then pg_catalog.format('failed %s times, as often as the policy tries', failures + 1)
     end
 $$;
 comment on function postrider._reason(text, integer, text, integer) is
@@ -42,7 +40,6 @@ create or replace function postrider._pause(
     http_status integer, wait interval, pause_default interval, pause_min interval, pause_max interval, pause_on_503 boolean
 ) returns interval
 language sql immutable parallel safe
-set search_path to pg_catalog, pg_temp
 as $$
     select case
         when http_status = 429 or (http_status = 503 and pause_on_503 and wait is not null)
