@@ -93,7 +93,7 @@ impl Part {
             Some(prefix) => event_type.starts_with(prefix),
             None => event_type == *pattern,
         };
-        self.tenant == tenant && self.event_types.iter().any(|p| matches(&p))
+        self.tenant == tenant && self.event_types.iter().any(matches)
     }
 
     /// What the receiver does at its path.
@@ -151,7 +151,13 @@ pub fn github() -> Vec<Part> {
         "answers after 900 ms",
     );
     vec![
-        part("archive", Role::Fast, Style::Stripe, &["*"], "takes everything"),
+        part(
+            "archive",
+            Role::Fast,
+            Style::Stripe,
+            &["*"],
+            "takes everything",
+        ),
         part(
             "reviews",
             Role::Fast,
@@ -168,7 +174,14 @@ pub fn github() -> Vec<Part> {
             "releases",
             Role::Fast,
             Style::Stripe,
-            &["push", "create", "delete", "release.*", "deployment.*", "package.*"],
+            &[
+                "push",
+                "create",
+                "delete",
+                "release.*",
+                "deployment.*",
+                "package.*",
+            ],
             "what is pushed and released",
         ),
         Part {
@@ -179,7 +192,12 @@ pub fn github() -> Vec<Part> {
             "refusing",
             Role::Refusing,
             Style::Standard,
-            &["check_run.*", "check_suite.*", "workflow_run.*", "workflow_job.*"],
+            &[
+                "check_run.*",
+                "check_suite.*",
+                "workflow_run.*",
+                "workflow_job.*",
+            ],
             "answers 422",
         ),
     ]
@@ -191,7 +209,9 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_fan_out() {
-        let [archive, _, releases, ..] = &github()[..] else { panic!() };
+        let [archive, _, releases, ..] = &github()[..] else {
+            panic!()
+        };
         assert!(archive.wants(GITHUB, "push"));
         assert!(!archive.wants(SPEC, "push"));
         assert!(releases.wants(GITHUB, "push"));

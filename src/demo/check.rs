@@ -1,76 +1,15 @@
-//! What must have held, judged by what the receiver saw.
+//! What must hold for every endpoint, judged by what the receiver saw.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use uuid::Uuid;
 
-use super::Emitted;
-use super::cast::{Endpoint, Role, Style};
+use super::cast::{Role, Style};
+use super::judge::{Checks, Evidence};
 use super::receiver::Seen;
-use super::show::{count, duration, line};
+use super::show::count;
 use super::verify;
-
-/// Everything there is to judge by.
-pub struct Evidence<'a> {
-    /// Who took part.
-    pub endpoints: &'a [Endpoint],
-    /// What was emitted, by id.
-    pub emitted: HashMap<Uuid, &'a Emitted>,
-    /// What the receiver saw, in the order of arrival.
-    pub seen: Vec<Seen>,
-    /// Endpoint, status and number of the view `deliveries`.
-    pub outcomes: Vec<(i64, String, i64)>,
-    /// Event, endpoint, number and HTTP status of the table `attempts`.
-    pub attempts: Vec<(Uuid, i64, i32, Option<i32>)>,
-}
-
-impl<'a> Evidence<'a> {
-    /// The requests to one endpoint.
-    pub fn at(&'a self, endpoint: &'a Endpoint) -> impl Iterator<Item = &'a Seen> {
-        let name = endpoint.part.name;
-        self.seen.iter().filter(move |s| s.endpoint == name)
-    }
-
-    /// The endpoints with a role.
-    pub fn with(&'a self, role: Role) -> impl Iterator<Item = &'a Endpoint> {
-        self.endpoints.iter().filter(move |e| e.part.role == role)
-    }
-
-    /// The events that an endpoint subscribed to.
-    pub fn wanted(&self, endpoint: &Endpoint) -> HashSet<Uuid> {
-        let wants = |e: &&&Emitted| endpoint.part.wants(e.tenant, e.event_type);
-        self.emitted.values().filter(wants).map(|e| e.id).collect()
-    }
-}
-
-/// The verdicts, printed as they are given.
-#[derive(Debug, Default)]
-pub struct Checks {
-    broken: usize,
-}
-
-impl Checks {
-    /// Notes and prints one; `found` says what was looked at, or what was wrong.
-    pub fn check(&mut self, held: bool, what: &str, found: impl std::fmt::Display) {
-        self.broken += usize::from(!held);
-        line(format_args!("  {} {what}: {found}", if held { '✓' } else { '✗' }));
-    }
-
-    /// One where each of many must be right: prints the first that is not.
-    pub fn all(&mut self, what: &str, wrong: &[String], right: impl std::fmt::Display) {
-        match wrong {
-            [] => self.check(true, what, right),
-            [first, ..] => self.check(false, what, format_args!("{} wrong; {first}", wrong.len())),
-        }
-    }
-
-    /// How many did not hold.
-    #[must_use]
-    pub fn broken(&self) -> usize {
-        self.broken
-    }
-}
 
 /// Checks what must hold for every endpoint.
 pub fn everywhere(evidence: &Evidence, checks: &mut Checks) {
@@ -115,7 +54,11 @@ fn signatures(evidence: &Evidence, checks: &mut Checks) {
         &wrong,
         format_args!("{stripe} in stripe style, {standard} in standard style"),
     );
-    checks.check(stripe > 0 && standard > 0, "both styles were used", "stripe and standard");
+    checks.check(
+        stripe > 0 && standard > 0,
+        "both styles were used",
+        "stripe and standard",
+    );
 }
 
 fn completeness(evidence: &Evidence, checks: &mut Checks) {
@@ -130,7 +73,9 @@ fn completeness(evidence: &Evidence, checks: &mut Checks) {
         if wanted != got {
             let missing = wanted.difference(&got).count();
             let foreign = got.difference(&wanted).count();
-            wrong.push(format!("{name} missed {missing} and got {foreign} it never asked for"));
+            wrong.push(format!(
+                "{name} missed {missing} and got {foreign} it never asked for"
+            ));
         }
         let mut accepted = HashSet::new();
         for seen in evidence.at(endpoint) {
@@ -148,7 +93,11 @@ fn completeness(evidence: &Evidence, checks: &mut Checks) {
         &wrong,
         format_args!("{pairs} pairs of event and endpoint, {endpoints}"),
     );
-    checks.all("no duplicates", &repeated, "nothing was sent again after a 2xx");
+    checks.all(
+        "no duplicates",
+        &repeated,
+        "nothing was sent again after a 2xx",
+    );
 }
 
 fn concurrency(evidence: &Evidence, checks: &mut Checks) {
@@ -164,7 +113,14 @@ fn concurrency(evidence: &Evidence, checks: &mut Checks) {
             .collect();
         edges.sort();
         let mut open = 0;
-        let peak = edges.iter().map(|(_, by)| { open += by; open }).max().unwrap_or(0);
+        let peak = edges
+            .iter()
+            .map(|(_, by)| {
+                open += by;
+                open
+            })
+            .max()
+            .unwrap_or(0);
         let text = format!("{} {peak} of {limit}", endpoint.part.name);
         if peak > limit {
             wrong.push(text);
@@ -172,7 +128,11 @@ fn concurrency(evidence: &Evidence, checks: &mut Checks) {
             most.push(text);
         }
     }
-    checks.all("no endpoint had more open requests than it may", &wrong, most.join(", "));
+    checks.all(
+        "no endpoint had more open requests than it may",
+        &wrong,
+        most.join(", "),
+    );
 }
 
 fn outcomes(evidence: &Evidence, checks: &mut Checks) {
@@ -187,7 +147,11 @@ fn outcomes(evidence: &Evidence, checks: &mut Checks) {
             wrong.push(format!("{name} has {number} {status}"));
         }
     }
-    let wanted: usize = evidence.endpoints.iter().map(|e| evidence.wanted(e).len()).sum();
+    let wanted: usize = evidence
+        .endpoints
+        .iter()
+        .map(|e| evidence.wanted(e).len())
+        .sum();
     let found = usize::try_from(totals.values().sum::<i64>()).unwrap_or(0);
     if found != wanted {
         wrong.push(format!("{found} deliveries where {wanted} are owed"));
@@ -199,13 +163,22 @@ fn outcomes(evidence: &Evidence, checks: &mut Checks) {
         format_args!("{} delivered, {} rejected", of("delivered"), of("rejected")),
     );
 
-    let ids: HashMap<&str, i64> = evidence.endpoints.iter().map(|e| (e.part.name, e.id)).collect();
+    let ids: HashMap<&str, i64> = evidence
+        .endpoints
+        .iter()
+        .map(|e| (e.part.name, e.id))
+        .collect();
     let mut seen: Vec<_> = evidence
         .seen
         .iter()
         .filter_map(|s| {
             let endpoint = ids.get(s.endpoint.as_str())?;
-            Some((s.event()?, *endpoint, i32::try_from(s.attempt()).ok()?, Some(i32::from(s.status))))
+            Some((
+                s.event()?,
+                *endpoint,
+                i32::try_from(s.attempt()).ok()?,
+                Some(i32::from(s.status)),
+            ))
         })
         .collect();
     let mut logged = evidence.attempts.clone();
@@ -214,49 +187,19 @@ fn outcomes(evidence: &Evidence, checks: &mut Checks) {
     checks.check(
         seen == logged && seen.len() == evidence.seen.len(),
         "the attempts logged are the requests seen",
-        format_args!("{} logged, {} seen, number and status compared", logged.len(), evidence.seen.len()),
+        format_args!(
+            "{} logged, {} seen, number and status compared",
+            logged.len(),
+            evidence.seen.len()
+        ),
     );
 }
 
-/// Checks what the five endpoints are there to show.
-pub fn isolation(evidence: &Evidence, checks: &mut Checks) {
-    for endpoint in evidence.with(Role::Refusing) {
-        let requests = evidence.at(endpoint).count();
-        let events = evidence.wanted(endpoint).len();
-        checks.check(
-            requests == events,
-            "refused with 422, not retried",
-            format_args!("{} for {}", count(requests, "request"), count(events, "event")),
-        );
-    }
-    let fast: Vec<&Seen> = evidence.with(Role::Fast).flat_map(|e| evidence.at(e)).collect();
-    let last = fast.iter().map(|s| s.arrived).max();
-    for endpoint in evidence.with(Role::Slow) {
-        let done = |s: &&Seen| s.answered <= last;
-        let finished = evidence.at(endpoint).filter(done).count();
-        let owed = evidence.wanted(endpoint).len().saturating_sub(finished);
-        checks.check(
-            owed > 0 && last.is_some(),
-            "the slow endpoint held nobody up",
-            format_args!(
-                "the fast ones had everything while it was still owed {}; longest from commit to arrival: fast {}, slow {}",
-                count(owed, "event"),
-                duration(longest(evidence, fast.iter().copied())),
-                duration(longest(evidence, evidence.at(endpoint))),
-            ),
-        );
-    }
-}
-
-fn longest<'a>(evidence: &Evidence, seen: impl Iterator<Item = &'a Seen>) -> Duration {
-    seen.filter_map(|s| {
-        let emitted = evidence.emitted.get(&s.event()?)?;
-        Some(s.arrived.saturating_duration_since(emitted.committed))
-    })
-    .max()
-    .unwrap_or_default()
-}
-
 fn name(seen: &Seen) -> String {
-    format!("{} {} attempt {}", seen.endpoint, seen.header("webhook-id"), seen.attempt())
+    format!(
+        "{} {} attempt {}",
+        seen.endpoint,
+        seen.header("webhook-id"),
+        seen.attempt()
+    )
 }

@@ -9,10 +9,10 @@ use hyper::{Request, Response};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::Error;
 use super::receiver::serve;
 use super::show::line;
 use super::stage::Stage;
-use super::Error;
 
 /// How much of a body is shown.
 const SHOWN: usize = 200;
@@ -55,14 +55,25 @@ To try, in another terminal:
 
 async fn echo(_: Instant, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    let body = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+    let body = body
+        .collect()
+        .await
+        .map(|b| b.to_bytes())
+        .unwrap_or_default();
     let mut text = format!("{} {}\n", head.method, head.uri);
     for (name, value) in &head.headers {
-        text.push_str(&format!("    {name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+        text.push_str(&format!(
+            "    {name}: {}\n",
+            String::from_utf8_lossy(value.as_bytes())
+        ));
     }
     let whole = String::from_utf8_lossy(&body);
     let shown: String = whole.chars().take(SHOWN).collect();
-    let more = if shown.len() < whole.len() { " …" } else { "" };
+    let more = if shown.len() < whole.len() {
+        " …"
+    } else {
+        ""
+    };
     line(format_args!("{text}    {shown}{more}\n"));
     Response::new(Full::default())
 }

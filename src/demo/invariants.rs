@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::cast::{BACKOFF_S, Role};
-use super::check::{Checks, Evidence};
+use super::judge::{Checks, Evidence};
 use super::receiver::{RETRY_AFTER_S, Seen};
 use super::scenario::{Played, QUEUED};
 use super::show::{count, duration, line};
@@ -15,9 +15,16 @@ pub fn check(evidence: &Evidence, played: &Played, checks: &mut Checks) {
         return checks.check(false, "the scenario was played", "its endpoint is missing");
     };
     let seen: Vec<&Seen> = evidence.at(endpoint).collect();
-    let body = evidence.emitted.get(&played.subject).map(|e| e.body.as_bytes());
+    let body = evidence
+        .emitted
+        .get(&played.subject)
+        .map(|e| e.body.as_bytes());
     // Told apart by the body, since the id is what is to be proved.
-    let of_subject: Vec<&Seen> = seen.iter().copied().filter(|s| Some(&s.body[..]) == body).collect();
+    let of_subject: Vec<&Seen> = seen
+        .iter()
+        .copied()
+        .filter(|s| Some(&s.body[..]) == body)
+        .collect();
 
     let answers: Vec<(u32, u16)> = of_subject.iter().map(|s| (s.attempt(), s.status)).collect();
     checks.check(
@@ -35,7 +42,11 @@ pub fn check(evidence: &Evidence, played: &Played, checks: &mut Checks) {
         // The delay is drawn up to `longest`; the rest is the way through the database and two processes' worth of work.
         wait.is_some_and(|w| w <= longest + Duration::from_secs(1)),
         "the retry after the 500 came within the jittered delay",
-        format_args!("after {}, drawn from 0 to {}", duration(wait.unwrap_or_default()), duration(longest)),
+        format_args!(
+            "after {}, drawn from 0 to {}",
+            duration(wait.unwrap_or_default()),
+            duration(longest)
+        ),
     );
     checks.check(
         usize::try_from(played.behind).is_ok_and(|b| b == QUEUED),
@@ -71,7 +82,11 @@ pub fn check(evidence: &Evidence, played: &Played, checks: &mut Checks) {
     });
     checks.check(
         quiet,
-        &verdict(quiet, "Invariant 2", "nothing sent to that endpoint by anyone during the pause"),
+        &verdict(
+            quiet,
+            "Invariant 2",
+            "nothing sent to that endpoint by anyone during the pause",
+        ),
         found,
     );
 }
@@ -91,7 +106,9 @@ fn pause(seen: &[&Seen]) -> Option<Pause> {
     Some(Pause {
         requests: seen.len(),
         during: later().filter(|s| s.arrived < end).count(),
-        next: later().map(|s| s.arrived.saturating_duration_since(answered)).min(),
+        next: later()
+            .map(|s| s.arrived.saturating_duration_since(answered))
+            .min(),
         after: later().filter(|s| s.arrived >= end).count(),
     })
 }

@@ -8,6 +8,8 @@ mod cast;
 mod check;
 mod dev;
 mod invariants;
+mod isolation;
+mod judge;
 mod narrate;
 mod payloads;
 mod receiver;
@@ -15,6 +17,8 @@ mod scenario;
 mod show;
 mod sql;
 mod stage;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use std::borrow::Cow;
@@ -30,7 +34,7 @@ use crate::{connect, embedded, schema, status, worker};
 pub use dev::dev;
 
 use cast::Endpoint;
-use check::{Checks, Evidence};
+use judge::{Checks, Evidence};
 use narrate::Narrator;
 use receiver::{Receiver, Script};
 use show::{Show, count, line};
@@ -83,7 +87,7 @@ pub async fn run() -> Result<bool, Error> {
     let show = Show::new();
     show.heading("Postrider demo: a private Postgres, two workers, a hostile receiver");
     let mut stage = Stage::start().await?;
-    let client = stage.connect().await?;
+    let (client, other) = tokio::try_join!(stage.connect(), stage.connect())?;
     stage.add_worker("demo-1")?;
     stage.add_worker("demo-2")?;
     stage.registered(&client).await?;
@@ -105,7 +109,7 @@ pub async fn run() -> Result<bool, Error> {
     show.heading("Live, as the receiver answers:");
     let mut narrator = Narrator::new(told, show, &endpoints, &expected(&endpoints)?);
     let played = tokio::select! {
-        played = play(&stage, &endpoints, &script, show) => played?,
+        played = play((&client, &other), &endpoints, &script, show) => played?,
         error = stage.worker_ended() => return Err(error),
         () = narrator.run() => return Err(Error::Late("the receiver, which is gone")),
     };
@@ -122,9 +126,8 @@ pub async fn run() -> Result<bool, Error> {
     let mut checks = Checks::default();
     show.heading("Checked, for all endpoints:");
     check::everywhere(&evidence, &mut checks);
-    check::isolation(&evidence, &mut checks);
-    let (_, senders) = sql::workers(&client).await?;
-    checks.check(senders > 0, "workers that sent something", senders);
+    isolation::check(&evidence, &mut checks);
+    report_workers(&sql::requests_by_worker(&client).await?);
     show.heading("The specification's scenario:");
     invariants::check(&evidence, &played.0, &mut checks);
 
@@ -135,25 +138,27 @@ pub async fn run() -> Result<bool, Error> {
     if held {
         show.say("everything held");
     } else {
-        show.say(format_args!("{} did NOT hold", count(checks.broken(), "check")));
+        show.say(format_args!(
+            "{} did NOT hold",
+            count(checks.broken(), "check")
+        ));
     }
     Ok(held)
 }
 
 /// Plays the scenario and emits the payloads at the same time, and waits until nothing is owed.
 async fn play(
-    stage: &Stage,
+    (one, other): (&Client, &Client),
     endpoints: &[Endpoint],
     script: &Script,
     show: Show,
 ) -> Result<(scenario::Played, Vec<Emitted>), Error> {
-    let (one, other) = tokio::try_join!(stage.connect(), stage.connect())?;
     let spec = endpoints.first().ok_or(Error::Late("an endpoint"))?;
     let played = tokio::try_join!(
-        scenario::play(&one, spec, script, show),
-        payloads::emit(&other, show)
+        scenario::play(one, spec, script, show),
+        payloads::emit(other, show)
     )?;
-    settled(&one, show).await?;
+    settled(one, show).await?;
     Ok(played)
 }
 
@@ -176,6 +181,15 @@ fn expected(endpoints: &[Endpoint]) -> Result<HashMap<i64, usize>, Error> {
         (e.id, events.iter().filter(wants).count())
     };
     Ok(endpoints.iter().map(wanted).collect())
+}
+
+fn report_workers(workers: &[(String, i64, i64)]) {
+    for (name, requests, hostile) in workers {
+        line(format_args!(
+            "    worker {name} sent {requests} requests, {hostile} of them to {}",
+            cast::spec().name
+        ));
+    }
 }
 
 fn introduce(endpoints: &[Endpoint]) {

@@ -31,9 +31,8 @@ impl Narrator {
         endpoints: &[Endpoint],
         expected: &HashMap<i64, usize>,
     ) -> Self {
-        let (spec, others): (Vec<_>, Vec<_>) = endpoints
-            .iter()
-            .partition(|e| e.part.role == Role::Spec);
+        let (spec, others): (Vec<_>, Vec<_>) =
+            endpoints.iter().partition(|e| e.part.role == Role::Spec);
         let count = |e: &&Endpoint| {
             let expected = expected.get(&e.id).copied().unwrap_or_default();
             (e.part.name, 0, expected)

@@ -51,7 +51,10 @@ mod tests {
         for ((event_type, payload), line) in events.iter().zip(EVENTS.lines()) {
             let whole: serde_json::Value = serde_json::from_str(line).unwrap();
             assert_eq!(whole["type"], *event_type);
-            assert_eq!(whole["payload"], serde_json::from_str::<serde_json::Value>(payload).unwrap());
+            assert_eq!(
+                whole["payload"],
+                serde_json::from_str::<serde_json::Value>(payload).unwrap()
+            );
         }
     }
 }

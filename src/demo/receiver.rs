@@ -178,7 +178,11 @@ async fn respond(
         });
         seen.len() - 1
     };
-    let body = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+    let body = body
+        .collect()
+        .await
+        .map(|b| b.to_bytes())
+        .unwrap_or_default();
     let id = {
         let mut seen = lock(seen);
         seen[index].body = body;

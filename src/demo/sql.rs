@@ -7,12 +7,14 @@ use tokio_postgres::{Client, Error};
 use uuid::Uuid;
 
 use super::Emitted;
-use super::cast::{Endpoint, Part};
+use super::cast::{Endpoint, Part, SPEC};
 
 /// Makes the database that the URL names.
 pub async fn create_database(client: &Client, name: &str) -> Result<(), Error> {
     client
-        .batch_execute(&format!("create database {name} encoding 'UTF8' template template0"))
+        .batch_execute(&format!(
+            "create database {name} encoding 'UTF8' template template0"
+        ))
         .await
 }
 
@@ -126,7 +128,8 @@ pub async fn emit_together(
 
 /// How many deliveries are owed to an endpoint.
 pub async fn owed(client: &Client, endpoint: i64) -> Result<i64, Error> {
-    let sql = "select count(*) from postrider.deliveries where endpoint_id = $1 and status = 'pending'";
+    let sql =
+        "select count(*) from postrider.deliveries where endpoint_id = $1 and status = 'pending'";
     client.query_one(sql, &[&endpoint]).await?.try_get(0)
 }
 
@@ -140,7 +143,8 @@ pub async fn state(client: &Client, endpoint: i64) -> Result<(String, Option<f64
 
 /// Events not yet fanned out and deliveries not yet ended, in all.
 pub async fn unfinished(client: &Client) -> Result<i64, Error> {
-    let sql = "select (select count(*) from postrider.outbox) + (select count(*) from postrider.pending)";
+    let sql =
+        "select (select count(*) from postrider.outbox) + (select count(*) from postrider.pending)";
     client.query_one(sql, &[]).await?.try_get(0)
 }
 
@@ -169,10 +173,21 @@ pub async fn attempts(client: &Client) -> Result<Vec<(Uuid, i64, i32, Option<i32
         .collect()
 }
 
-/// How many workers are registered, and how many of them have sent something.
-pub async fn workers(client: &Client) -> Result<(i64, i64), Error> {
-    let sql = "select (select count(*) from postrider.workers),
-                      (select count(distinct worker) from postrider.attempts)";
-    let row = client.query_one(sql, &[]).await?;
-    Ok((row.try_get(0)?, row.try_get(1)?))
+/// How many workers are registered.
+pub async fn workers(client: &Client) -> Result<i64, Error> {
+    let sql = "select count(*) from postrider.workers";
+    client.query_one(sql, &[]).await?.try_get(0)
+}
+
+/// Requests of each live worker: all, and those to the specification's endpoint.
+pub async fn requests_by_worker(client: &Client) -> Result<Vec<(String, i64, i64)>, Error> {
+    let sql = "select w.name, count(a.seq), count(a.seq) filter (where e.tenant = $1)
+                 from postrider.workers w
+                 left join postrider.attempts a on a.worker = w.id
+                 left join postrider.endpoints e on e.id = a.endpoint_id
+                group by w.id, w.name order by w.name";
+    let rows = client.query(sql, &[&SPEC]).await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
+        .collect()
 }

@@ -65,7 +65,7 @@ impl Stage {
     pub async fn registered(&self, client: &Client) -> Result<(), Error> {
         let wanted = i64::try_from(self.workers.len()).unwrap_or(i64::MAX);
         let deadline = Instant::now() + Duration::from_secs(10);
-        while sql::workers(client).await?.0 < wanted {
+        while sql::workers(client).await? < wanted {
             if Instant::now() > deadline {
                 return Err(Error::Late("the registration of the workers"));
             }

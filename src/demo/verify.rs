@@ -24,7 +24,10 @@ pub fn signature(style: Style, secret: &str, seen: &Seen) -> Result<(), String> 
         .parse()
         .map_err(|_| format!("Webhook-Timestamp is {time:?}"))?;
     if now.abs_diff(stamp) > TOLERANCE_S {
-        return Err(format!("Webhook-Timestamp {stamp} is {} s off", now.abs_diff(stamp)));
+        return Err(format!(
+            "Webhook-Timestamp {stamp} is {} s off",
+            now.abs_diff(stamp)
+        ));
     }
     let accepted = match style {
         Style::Stripe => stripe(value, time, secret, &seen.body)?,
@@ -88,7 +91,10 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("webhook-id", "msg_1".parse().unwrap());
         headers.insert("webhook-signature", value.parse().unwrap());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs();
         headers.insert("webhook-timestamp", now.into());
         Seen {
             arrived: Instant::now(),
@@ -114,12 +120,18 @@ mod tests {
         let base64 = STANDARD.encode(mac(&key, &format!("msg_1.{time}.{{}}")));
 
         let stripe = format!("t={time},v1={hex}");
-        assert_eq!(signature(Style::Stripe, SECRET, &seen(&stripe, "{}")), Ok(()));
+        assert_eq!(
+            signature(Style::Stripe, SECRET, &seen(&stripe, "{}")),
+            Ok(())
+        );
         assert!(signature(Style::Stripe, SECRET, &seen(&stripe, "{ }")).is_err());
         assert!(signature(Style::Standard, SECRET, &seen(&stripe, "{}")).is_err());
 
         let standard = format!("v1,AAAA v1,{base64}");
-        assert_eq!(signature(Style::Standard, SECRET, &seen(&standard, "{}")), Ok(()));
+        assert_eq!(
+            signature(Style::Standard, SECRET, &seen(&standard, "{}")),
+            Ok(())
+        );
         assert!(signature(Style::Standard, SECRET, &seen(&standard, "[]")).is_err());
         assert!(signature(Style::Stripe, SECRET, &seen(&standard, "{}")).is_err());
     }
