@@ -7,7 +7,6 @@ use uuid::Uuid;
 use super::Emitted;
 use super::cast::{Endpoint, Role};
 use super::receiver::Seen;
-use super::show::line;
 
 /// Everything there is to judge by.
 pub struct Evidence<'a> {
@@ -42,28 +41,32 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// The verdicts, printed as they are given.
+/// The verdicts.
 #[derive(Debug, Default)]
 pub struct Checks {
     broken: usize,
+    lines: Vec<String>,
 }
 
 impl Checks {
-    /// Notes and prints one; `found` says what was looked at, or what was wrong.
+    /// Notes one; `found` says what was looked at, or what was wrong.
     pub fn check(&mut self, held: bool, what: &str, found: impl std::fmt::Display) {
         self.broken += usize::from(!held);
-        line(format_args!(
-            "  {} {what}: {found}",
-            if held { '✓' } else { '✗' }
-        ));
+        let mark = if held { '✓' } else { '✗' };
+        self.lines.push(format!("  {mark} {what}: {found}"));
     }
 
-    /// One where each of many must be right: prints the first that is not.
+    /// One where each of many must be right: names the first that is not.
     pub fn all(&mut self, what: &str, wrong: &[String], right: impl std::fmt::Display) {
         match wrong {
             [] => self.check(true, what, right),
             [first, ..] => self.check(false, what, format_args!("{} wrong; {first}", wrong.len())),
         }
+    }
+
+    /// What was noted since the last call, a line each.
+    pub fn lines(&mut self) -> String {
+        std::mem::take(&mut self.lines).join("\n")
     }
 
     /// How many did not hold.

@@ -124,12 +124,15 @@ pub async fn run() -> Result<bool, Error> {
         attempts: sql::attempts(&client).await?,
     };
     let mut checks = Checks::default();
-    show.heading("Checked, for all endpoints:");
+    show.heading("All endpoints:");
     check::everywhere(&evidence, &mut checks);
     isolation::check(&evidence, &mut checks);
-    report_workers(&sql::requests_by_worker(&client).await?);
+    line(checks.lines());
     show.heading("The specification's scenario:");
-    invariants::check(&evidence, &played.0, &mut checks);
+    invariants::expectations(&evidence, &played.0, &mut checks);
+    invariants::invariants(&evidence, &played.0, &mut checks);
+    line(checks.lines());
+    report_workers(&sql::requests_by_worker(&client).await?);
 
     show.heading("postrider status:");
     line(status::render(&client).await?);

@@ -171,7 +171,8 @@ fn broken(world: &World) -> usize {
     let mut checks = Checks::default();
     check::everywhere(&evidence, &mut checks);
     isolation::check(&evidence, &mut checks);
-    invariants::check(&evidence, &world.played, &mut checks);
+    invariants::expectations(&evidence, &world.played, &mut checks);
+    invariants::invariants(&evidence, &world.played, &mut checks);
     checks.broken()
 }
 
