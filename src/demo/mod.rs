@@ -195,6 +195,12 @@ fn report_workers(workers: &[(String, i64, i64)]) {
     }
 }
 
+fn subscribed(event_types: &[&str]) -> String {
+    let (first, more) = event_types.split_at(event_types.len().min(3));
+    let more = if more.is_empty() { "" } else { " …" };
+    format!("{}{more}", first.join(" "))
+}
+
 fn introduce(endpoints: &[Endpoint]) {
     for Endpoint { part, .. } in endpoints {
         let pace = part.rate.map_or("10/s".to_owned(), |r| format!("{r}/s"));
@@ -205,7 +211,7 @@ fn introduce(endpoints: &[Endpoint]) {
             part.style.name(),
             pace,
             part.concurrency.unwrap_or(5),
-            part.event_types.join(" "),
+            subscribed(&part.event_types),
         ));
     }
     line(format_args!(

@@ -73,7 +73,7 @@ impl Narrator {
     fn take(&mut self, seen: &Seen) {
         if seen.endpoint == self.spec {
             let note = match seen.status {
-                429 => format!("Retry-After: {RETRY_AFTER_S}: partition paused {RETRY_AFTER_S} s"),
+                429 => format!("Retry-After: {RETRY_AFTER_S}, partition paused {RETRY_AFTER_S} s"),
                 500 => format!("retry within {BACKOFF_S} s, full jitter"),
                 _ => "delivered".to_owned(),
             };
