@@ -2,12 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod backoff;
 mod clock;
 mod connect;
 mod embedded;
 mod fixtures;
+mod input;
 mod install;
+mod operators;
 mod process;
 mod receiver;
+mod replay;
+mod roles;
 mod schema_rules;
 mod upgrade;
+mod views;
