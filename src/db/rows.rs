@@ -159,6 +159,14 @@ pub struct Attempt {
     pub answer: Option<String>,
 }
 
+impl Attempt {
+    /// Whether it was answered with a 2xx.
+    #[must_use]
+    pub fn is_delivered(&self) -> bool {
+        matches!(self.http_status, Some(200..=299))
+    }
+}
+
 /// What the owner of an endpoint must now do.
 #[derive(Debug, Clone, Copy)]
 pub struct Verdict {

@@ -10,8 +10,6 @@ mod connect;
 mod failure;
 pub mod outcome;
 pub mod send;
-#[cfg(test)]
-mod send_tests;
 pub mod sign;
 pub mod wait;
 

@@ -38,8 +38,10 @@ use super::{
 const MOST_READ: usize = 16 << 10;
 /// Most characters of it that are kept.
 const MOST_KEPT: usize = 500;
-/// How long an idle connection is kept.
-const IDLE: Duration = Duration::from_secs(15);
+/// How long an idle connection is kept: many servers close theirs after five seconds.
+const IDLE: Duration = Duration::from_secs(4);
+/// How long the body of a 429 is read: the pause must not wait for it.
+const RATE_LIMITED_READ: Duration = Duration::from_millis(50);
 
 /// A request to make.
 #[derive(Debug)]
@@ -278,6 +280,10 @@ async fn read_answer(
             target.as_deref().unwrap_or("nowhere")
         )
     });
+    let deadline = match status.as_u16() {
+        429 => deadline.min(Instant::now() + RATE_LIMITED_READ),
+        _ => deadline,
+    };
     let mut body = response.into_body();
     let mut read = Vec::new();
     while read.len() < MOST_READ {
@@ -359,3 +365,6 @@ impl Body for GatedBody {
         SizeHint::with_exact(self.bytes.as_ref().map_or(0, |b| b.len() as u64))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,82 +1,104 @@
-//! How long an answer asks to be left alone.
-//!
-//! `Retry-After` (RFC 9110 §10.2.3: a number of seconds, or an HTTP date), else `RateLimit-Reset`, else
-//! `X-RateLimit-Reset`. A value that cannot be used counts as absent. Of several usable fields of one name the
-//! longest wait holds: the receiver is respected. Bounds are the policy's business, not this module's.
+//! How long an answer asks us to wait.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hyper::{HeaderMap, header::HeaderValue};
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, RETRY_AFTER};
 
-/// Beyond a year a reset value is no count of seconds but an epoch.
-const YEAR: u64 = 31_536_000;
+/// The longest wait ever returned, 100 years: whatever a header says, the result can be added to
+/// any clock. The policy's own cap is far below.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(100 * YEAR);
 
-/// The wait that headers ask for; `now` is the database clock, against which dates are read.
+const YEAR: u64 = 365 * 24 * 3600;
+
+/// `RateLimit-Reset` of the IETF draft's early revisions: seconds.
+pub(crate) const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+/// `X-RateLimit-Reset`: seconds at some services, a unix epoch at others.
+pub(crate) const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The wait that the headers of an answer ask for, counted from `now`, the database's clock.
+///
+/// In this order, the first usable one: `Retry-After` (RFC 9110 §10.2.3: digits, or a date in any
+/// of its three forms), `RateLimit-Reset`, `X-RateLimit-Reset` (digits; above one year of seconds
+/// they are a unix epoch). Of a header sent more than once, the longest usable wait counts.
+///
+/// Unusable is everything else, and a moment in the past; `0` is usable and is no wait. The floor
+/// and the cap are the caller's, who has the policy.
 #[must_use]
 pub fn wait_from_headers(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let longest = |name: &str, read: &dyn Fn(&HeaderValue) -> Option<Duration>| {
-        headers.get_all(name).iter().filter_map(read).max()
-    };
-    longest("retry-after", &|value| retry_after(value, now))
-        .or_else(|| longest("ratelimit-reset", &|value| reset(value, now)))
-        .or_else(|| longest("x-ratelimit-reset", &|value| reset(value, now)))
+    longest(headers, &RETRY_AFTER, |text| retry_after(text, now))
+        .or_else(|| longest(headers, &RATELIMIT_RESET, |text| reset(text, now)))
+        .or_else(|| longest(headers, &X_RATELIMIT_RESET, |text| reset(text, now)))
 }
 
-fn retry_after(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
-    let text = value.to_str().ok()?.trim();
-    if let Some(seconds) = digits(text) {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    date.duration_since(now).ok().filter(|wait| !wait.is_zero())
+fn longest(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    read: impl Fn(&str) -> Option<Duration>,
+) -> Option<Duration> {
+    let values = headers.get_all(name).iter();
+    let waits = values.filter_map(|value| read(value.to_str().ok()?.trim_matches([' ', '\t'])));
+    waits.max().map(|wait| wait.min(LONGEST_WAIT))
 }
 
-fn reset(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
-    let seconds = digits(value.to_str().ok()?.trim())?;
-    if seconds <= YEAR {
-        return Some(Duration::from_secs(seconds));
-    }
-    let now = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    Duration::from_secs(seconds)
-        .checked_sub(now)
-        .filter(|wait| !wait.is_zero())
+fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
+    seconds(text).map(Duration::from_secs).or_else(|| {
+        let date = httpdate::parse_http_date(text).ok()?;
+        date.duration_since(now).ok()
+    })
 }
 
-/// A plain number; one too large for any clock is the largest.
-fn digits(text: &str) -> Option<u64> {
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
+fn reset(text: &str, now: SystemTime) -> Option<Duration> {
+    match seconds(text)? {
+        value if value <= YEAR => Some(Duration::from_secs(value)),
+        epoch => {
+            let now = now.duration_since(UNIX_EPOCH).ok()?;
+            Duration::from_secs(epoch).checked_sub(now)
+        }
     }
-    Some(text.parse().unwrap_or(u64::MAX))
+}
+
+/// Plain digits; what does not fit saturates.
+fn seconds(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::header::HeaderValue;
     use proptest::prelude::*;
 
-    fn now() -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(1_796_094_309)
+    const NOW: u64 = 1_767_225_600; // Thu, 01 Jan 2026 00:00:00 GMT
+
+    fn wait(pairs: &[(&str, &str)]) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let name: HeaderName = name.parse().unwrap();
+            headers.append(name, value.parse().unwrap());
+        }
+        wait_from_headers(&headers, UNIX_EPOCH + Duration::from_secs(NOW))
     }
 
-    fn wait(fields: &[(&'static str, &str)]) -> Option<u64> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in fields {
-            headers.append(*name, value.parse().unwrap());
-        }
-        wait_from_headers(&headers, now()).map(|d| d.as_secs())
+    #[allow(clippy::unnecessary_wraps)]
+    fn secs(n: u64) -> Option<Duration> {
+        Some(Duration::from_secs(n))
     }
 
     #[test]
-    fn retry_after_in_seconds() {
-        for (value, seconds) in [
-            ("7", Some(7)),
-            (" 7 ", Some(7)),
-            ("007", Some(7)),
-            ("0", Some(0)),
-            ("86400000", Some(86_400_000)),
-            ("9223372036854775808", Some(9_223_372_036_854_775_808)),
-            (&"9".repeat(40), Some(u64::MAX)),
+    fn retry_after_table() {
+        let nines = "9".repeat(40);
+        let cases = [
+            ("7", secs(7)),
+            (" 7 ", secs(7)),
+            ("\t7", secs(7)),
+            ("007", secs(7)),
+            ("0", secs(0)),
+            ("Thu, 01 Jan 2026 00:00:07 GMT", secs(7)),
+            ("Thursday, 01-Jan-26 00:00:07 GMT", secs(7)),
+            ("Thu Jan  1 00:00:07 2026", secs(7)),
+            ("Wed, 31 Dec 2025 23:00:00 GMT", None),
             ("-5", None),
             ("+5", None),
             ("1.5", None),
@@ -84,57 +106,79 @@ mod tests {
             ("abc", None),
             ("", None),
             ("7, 9", None),
-        ] {
-            assert_eq!(wait(&[("retry-after", value)]), seconds, "{value:?}");
+            ("2026", secs(2026)),
+            ("86400000", secs(86_400_000)),
+            ("9223372036854775808", Some(LONGEST_WAIT)),
+            (&nines, Some(LONGEST_WAIT)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(LONGEST_WAIT)),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(wait(&[("retry-after", value)]), expected, "{value:?}");
         }
+    }
+
+    #[test]
+    fn the_longest_usable_field_counts() {
         assert_eq!(
             wait(&[("retry-after", "3"), ("retry-after", "60")]),
-            Some(60)
+            secs(60)
+        );
+        assert_eq!(
+            wait(&[("retry-after", "60"), ("retry-after", "x")]),
+            secs(60)
         );
     }
 
     #[test]
-    fn retry_after_as_a_date() {
-        let ahead = httpdate::fmt_http_date(now() + Duration::from_secs(7));
-        assert_eq!(wait(&[("retry-after", &ahead)]), Some(7));
-        let past = httpdate::fmt_http_date(now() - Duration::from_secs(3600));
-        assert_eq!(wait(&[("retry-after", &past)]), None);
-        // The obsolete forms of the same moment, RFC 9110 §5.6.7: 2026-12-01 03:05:16 UTC.
-        assert_eq!(
-            wait(&[("retry-after", "Tuesday, 01-Dec-26 03:05:16 GMT")]),
-            Some(7)
-        );
-        assert_eq!(
-            wait(&[("retry-after", "Tue Dec  1 03:05:16 2026")]),
-            Some(7)
-        );
-        assert!(wait(&[("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")]) > Some(YEAR));
-    }
-
-    #[test]
-    fn reset_headers_step_in_when_retry_after_is_unusable() {
-        let fields = [
-            ("retry-after", "soon"),
-            ("ratelimit-reset", "9"),
-            ("x-ratelimit-reset", "8"),
+    fn reset_headers_stand_in() {
+        let epoch = (NOW + 9).to_string();
+        let past = (NOW - 9).to_string();
+        let cases: [(&[(&str, &str)], _); 9] = [
+            (
+                &[("ratelimit-reset", "5"), ("x-ratelimit-reset", "6")],
+                secs(5),
+            ),
+            (&[("retry-after", "-1"), ("ratelimit-reset", "5")], secs(5)),
+            (&[("retry-after", "0"), ("ratelimit-reset", "5")], secs(0)),
+            (
+                &[("ratelimit-reset", "5;w=1"), ("x-ratelimit-reset", "6")],
+                secs(6),
+            ),
+            (&[("x-ratelimit-reset", &epoch)], secs(9)),
+            (&[("ratelimit-reset", &epoch)], secs(9)),
+            (&[("x-ratelimit-reset", &past)], None),
+            (&[("x-ratelimit-reset", "31536000")], secs(YEAR)),
+            (
+                &[("x-ratelimit-reset", "Thu, 01 Jan 2026 00:00:07 GMT")],
+                None,
+            ),
         ];
-        assert_eq!(wait(&fields), Some(9));
-        assert_eq!(wait(&[("x-ratelimit-reset", "8")]), Some(8));
-        assert_eq!(wait(&[("x-ratelimit-reset", "1796094319")]), Some(10));
-        assert_eq!(wait(&[("x-ratelimit-reset", "1796094300")]), None);
-        assert_eq!(wait(&[("ratelimit-reset", "31536000")]), Some(YEAR));
+        for (pairs, expected) in cases {
+            assert_eq!(wait(pairs), expected, "{pairs:?}");
+        }
     }
 
     proptest! {
         #[test]
-        fn no_bytes_panic(name in 0usize..3, bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let name = ["retry-after", "ratelimit-reset", "x-ratelimit-reset"][name];
-            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
-                let mut headers = HeaderMap::new();
-                headers.append(name, value);
-                let _ = wait_from_headers(&headers, now());
-                let _ = wait_from_headers(&headers, SystemTime::UNIX_EPOCH);
+        fn any_bytes_any_clock(
+            fields in prop::collection::vec((0..3usize, prop::collection::vec(any::<u8>(), 0..48)), 0..6),
+            now in any::<u32>(),
+        ) {
+            let names = [RETRY_AFTER, RATELIMIT_RESET, X_RATELIMIT_RESET];
+            let mut headers = HeaderMap::new();
+            for (name, bytes) in fields {
+                if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                    headers.append(names[name].clone(), value);
+                }
             }
+            let wait = wait_from_headers(&headers, UNIX_EPOCH + Duration::from_secs(now.into()));
+            prop_assert!(wait.is_none_or(|w| w <= LONGEST_WAIT));
+        }
+
+        #[test]
+        fn near_misses(text in "[0-9A-Za-z:, +.-]{0,32}") {
+            let wait = wait(&[("retry-after", &text), ("x-ratelimit-reset", &text)]);
+            prop_assert!(wait.is_none_or(|w| w <= LONGEST_WAIT));
         }
     }
 }

@@ -126,6 +126,11 @@ pub(super) struct Owned {
     /// Deliveries in flight, or whose outcome is not stored yet.
     pub(super) in_hand: HashSet<Uuid>,
     pub(super) in_flight: usize,
+    /// Failures among what is in hand that are not stored yet: each holds its place, so that a failing
+    /// endpoint is never asked faster than its failures are counted.
+    pub(super) unstored_failures: usize,
+    /// Outcomes that the database refuses: until they are stored, nothing more is sent.
+    pub(super) stuck: usize,
     pub(super) last_answer: LastAnswer,
     /// A fetch is under way.
     pub(super) fetching: bool,
@@ -172,6 +177,8 @@ impl Owned {
             queue: VecDeque::new(),
             in_hand: HashSet::new(),
             in_flight: 0,
+            unstored_failures: 0,
+            stuck: 0,
             last_answer: LastAnswer::Quick,
             fetching: false,
             leaving: false,
@@ -216,7 +223,10 @@ impl Owned {
         if self.queue.is_empty()
             || self.leaving
             || self.gate.stopped()
-            || self.in_flight >= self.concurrency()
+            || self.stuck > 0
+            || self.in_flight + self.unstored_failures >= self.concurrency()
+            // As many again may wait to be stored, and no more.
+            || self.in_hand.len() >= 2 * self.concurrency()
         {
             return Start::Later;
         }
@@ -401,8 +411,9 @@ impl Owned {
     }
 
     /// The outcome of a delivery is stored: it is in nobody's hand any more.
-    pub(super) fn stored(&mut self, event_id: Uuid) {
+    pub(super) fn stored(&mut self, event_id: Uuid, failed: bool) {
         self.in_hand.remove(&event_id);
+        self.unstored_failures -= usize::from(failed).min(self.unstored_failures);
         if self.fetching {
             self.just_stored.insert(event_id);
         }

@@ -93,6 +93,9 @@ pub(super) struct Engine {
     pub(super) seq: i64,
     pub(super) outcomes: VecDeque<Attempt>,
     pub(super) reporting: bool,
+    /// Outcomes that the database refuses.
+    pub(super) stuck: Vec<Attempt>,
+    pub(super) stuck_at: Instant,
     /// A report failed: nothing is sent until one succeeds.
     pub(super) report_failures: u32,
     pub(super) report_at: Instant,
@@ -141,6 +144,8 @@ impl Engine {
             seq: 0,
             outcomes: VecDeque::new(),
             reporting: false,
+            stuck: Vec::new(),
+            stuck_at: now,
             report_failures: 0,
             report_at: now,
             wanted: Vec::new(),
@@ -377,6 +382,7 @@ impl Engine {
     fn is_drained(&self) -> bool {
         self.flights.is_empty()
             && self.outcomes.is_empty()
+            && self.stuck.is_empty()
             && !self.reporting
             && !self.release_busy
             && self.endpoints.is_empty()
@@ -403,7 +409,7 @@ impl Engine {
                 None => break,
             }
         }
-        self.outcomes.into()
+        self.outcomes.into_iter().chain(self.stuck).collect()
     }
 
     pub(super) fn apply_verdicts(&mut self, verdicts: &[Verdict], now: Instant) {

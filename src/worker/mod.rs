@@ -176,7 +176,11 @@ async fn settle_old(
     let mut since_stop = None;
     while !outcomes.is_empty() {
         let reported = reporting::store(db, worker, outcomes).await;
-        outcomes = reported.unstored;
+        outcomes = reported
+            .unstored
+            .into_iter()
+            .chain(reported.stuck)
+            .collect();
         if outcomes.is_empty() {
             break;
         }

@@ -2,7 +2,8 @@
 //!
 //! A batch is whatever came while the last one was under way, so an idle worker reports at once and a busy one
 //! in bulk. A report that failed is repeated until it succeeds, and nothing is sent meanwhile: what the
-//! database does not know, a later owner would send again.
+//! database does not know, a later owner would send again. An outcome that the database refuses, in every form,
+//! is set aside and tried again, and stops its own endpoint only.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +14,19 @@ use crate::db::{Attempt, Db, DbError, Verdict};
 
 /// Most attempts in one report.
 const BATCH: usize = 500;
+/// How often what the database refused is tried again.
+const RETRY_STUCK: Duration = Duration::from_secs(2);
+/// The error code of a delivery that ends since its outcome could not be stored.
+const UNREPORTABLE: &str = "unreportable";
 
 /// What became of a batch.
 pub(super) struct Reported {
     pub(super) verdicts: Vec<Verdict>,
-    pub(super) stored: Vec<(i64, Uuid)>,
+    pub(super) stored: Vec<Attempt>,
+    /// To be repeated: the database could not be asked.
     pub(super) unstored: Vec<Attempt>,
+    /// Refused by the database in every form.
+    pub(super) stuck: Vec<Attempt>,
     pub(super) error: Option<DbError>,
     pub(super) took: Duration,
 }
@@ -34,6 +42,15 @@ impl Engine {
     }
 
     pub(super) fn report(&mut self, now: Instant) {
+        if now >= self.stuck_at && !self.stuck.is_empty() {
+            self.stuck_at = now + RETRY_STUCK;
+            for attempt in self.stuck.drain(..) {
+                if let Some(owned) = self.endpoints.get_mut(&attempt.endpoint_id) {
+                    owned.stuck = owned.stuck.saturating_sub(1);
+                }
+                self.outcomes.push_back(attempt);
+            }
+        }
         if self.reporting || self.outcomes.is_empty() || now < self.report_at {
             return;
         }
@@ -50,13 +67,22 @@ impl Engine {
         self.reporting = false;
         let result = reported.error.map_or(Ok(()), Err);
         self.note_call("report", &result, Some(reported.took));
-        for (endpoint_id, event_id) in reported.stored {
-            if let Some(owned) = self.endpoints.get_mut(&endpoint_id) {
-                owned.stored(event_id);
+        for attempt in &reported.stored {
+            if let Some(owned) = self.endpoints.get_mut(&attempt.endpoint_id) {
+                owned.stored(attempt.event_id, !attempt.is_delivered());
             }
         }
         for attempt in reported.unstored.into_iter().rev() {
             self.outcomes.push_front(attempt);
+        }
+        if !reported.stuck.is_empty() {
+            self.stuck_at = now + RETRY_STUCK;
+        }
+        for attempt in reported.stuck {
+            if let Some(owned) = self.endpoints.get_mut(&attempt.endpoint_id) {
+                owned.stuck += 1;
+            }
+            self.stuck.push(attempt);
         }
         if result.is_ok() {
             self.telemetry.health.reported_ok();
@@ -68,49 +94,54 @@ impl Engine {
             self.report_failures += 1;
         }
         self.apply_verdicts(&reported.verdicts, now);
-        if self.report_failures == 0 {
-            self.start_ready(now);
+        for attempt in reported.stored {
+            self.touch(attempt.endpoint_id, now);
         }
     }
 }
 
 /// Reports a batch. One that the database refuses is halved until the bad row stands alone; that one is
-/// reported again without its texts, as an outcome that could not be stored.
+/// reported without its texts, which ends its delivery, and when that is refused too it is stuck.
 pub(super) async fn store(db: &Db, worker: Uuid, batch: Vec<Attempt>) -> Reported {
     let began = Instant::now();
     let mut reported = Reported {
         verdicts: Vec::new(),
         stored: Vec::new(),
         unstored: Vec::new(),
+        stuck: Vec::new(),
         error: None,
         took: Duration::ZERO,
     };
     let mut todo = vec![batch];
-    while let Some(batch) = todo.pop() {
-        match db.report(worker, &batch).await {
+    while let Some(mut batch) = todo.pop() {
+        let refused = match db.report(worker, &batch).await {
             Ok(verdicts) => {
                 reported.verdicts.extend(verdicts);
-                reported
-                    .stored
-                    .extend(batch.iter().map(|a| (a.endpoint_id, a.event_id)));
+                reported.stored.extend(batch);
+                continue;
             }
-            Err(error) if error.is_refusal() => match halve(batch) {
-                Halved::Halves(first, second) => todo.extend([second, first]),
-                Halved::Bare(bare) => {
-                    tracing::error!(event_id = %bare.event_id, endpoint_id = bare.endpoint_id, %error,
-                                    "an outcome could not be stored; ending its delivery");
-                    todo.push(vec![*bare]);
-                }
-                Halved::Hopeless(attempt) => {
-                    // Held in hand for as long as the endpoint is owned: at least it is not sent again.
-                    tracing::error!(event_id = %attempt.event_id, endpoint_id = attempt.endpoint_id, %error,
-                                    "a delivery could not even be ended");
-                }
-            },
+            Err(error) if error.is_refusal() => error,
             Err(error) => {
                 reported.unstored = batch;
                 reported.unstored.extend(todo.drain(..).rev().flatten());
                 reported.error = Some(error);
+                break;
+            }
+        };
+        if batch.len() > 1 {
+            let second = batch.split_off(batch.len() / 2);
+            todo.extend([second, batch]);
+            continue;
+        }
+        for attempt in batch {
+            tracing::error!(event_id = %attempt.event_id, endpoint_id = attempt.endpoint_id, error = %refused,
+                            "an outcome could not be stored");
+            match db.report(worker, &[bare(&attempt)]).await {
+                Ok(verdicts) => {
+                    reported.verdicts.extend(verdicts);
+                    reported.stored.push(attempt);
+                }
+                Err(_) => reported.stuck.push(attempt),
             }
         }
     }
@@ -118,31 +149,14 @@ pub(super) async fn store(db: &Db, worker: Uuid, batch: Vec<Attempt>) -> Reporte
     reported
 }
 
-enum Halved {
-    Halves(Vec<Attempt>, Vec<Attempt>),
-    Bare(Box<Attempt>),
-    Hopeless(Box<Attempt>),
-}
-
-fn halve(mut batch: Vec<Attempt>) -> Halved {
-    const UNREPORTABLE: &str = "unreportable";
-    if batch.len() > 1 {
-        let second = batch.split_off(batch.len() / 2);
-        return Halved::Halves(batch, second);
-    }
-    match batch.pop() {
-        Some(attempt) if attempt.error_code == Some(UNREPORTABLE) => {
-            Halved::Hopeless(Box::new(attempt))
-        }
-        Some(attempt) => Halved::Bare(Box::new(Attempt {
-            // A known 2xx stays one: what cannot be stored is its text.
-            error_code: Some(UNREPORTABLE),
-            error: None,
-            answer: None,
-            wait: None,
-            http_status: attempt.http_status.filter(|s| (200..300).contains(s)),
-            ..attempt
-        })),
-        None => Halved::Halves(Vec::new(), Vec::new()),
+/// The least that can be said of an attempt. A known 2xx stays one: what cannot be stored is its text.
+fn bare(attempt: &Attempt) -> Attempt {
+    Attempt {
+        error_code: Some(UNREPORTABLE),
+        error: None,
+        answer: None,
+        wait: None,
+        http_status: attempt.http_status.filter(|_| attempt.is_delivered()),
+        ..attempt.clone()
     }
 }

@@ -119,12 +119,14 @@ impl Engine {
             match &answer {
                 // It did not leave: nothing to report, and no longer in hand.
                 None => {
-                    owned.stored(flight.delivery.event_id);
+                    owned.stored(flight.delivery.event_id, false);
                     owned.poke(now);
                 }
                 Some(answer) => {
                     owned.last_answer = last_answer(answer);
-                    owned.revisit |= !matches!(answer.http_status, Some(200..=299));
+                    let failed = !matches!(answer.http_status, Some(200..=299));
+                    owned.revisit |= failed;
+                    owned.unstored_failures += usize::from(failed);
                     if let Some(until) = owned.settings().and_then(|s| pause(s, answer)) {
                         owned.gate.ask(until);
                     }
@@ -166,10 +168,12 @@ impl Engine {
 
     /// Ends a delivery that cannot be sent at all, visibly and alone.
     pub(super) fn refuse(&mut self, id: i64, delivery: &Delivery, reason: String, now: Instant) {
-        if let Some(owned) = self.endpoints.get_mut(&id)
-            && !owned.in_hand.insert(delivery.event_id)
-        {
-            return;
+        if let Some(owned) = self.endpoints.get_mut(&id) {
+            if !owned.in_hand.insert(delivery.event_id) {
+                return;
+            }
+            owned.unstored_failures += 1;
+            owned.revisit = true;
         }
         self.seq += 1;
         let attempt = Attempt {

@@ -26,7 +26,10 @@ async fn get(address: &str, path: &str) -> Option<(u16, String)> {
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = String::new();
     let read = stream.read_to_string(&mut answer);
-    tokio::time::timeout(Duration::from_secs(5), read).await.ok()?.ok()?;
+    tokio::time::timeout(Duration::from_secs(5), read)
+        .await
+        .ok()?
+        .ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
@@ -53,7 +56,10 @@ async fn ten_workers_migrate_an_empty_database_and_deliver() {
         let row = client.query_one(sql, &[]).await.ok()?;
         (row.get::<_, i64>(0) == 10).then_some(())
     };
-    if tokio::time::timeout(LIMIT, eventually(LIMIT * 2, ready)).await.is_err() {
+    if tokio::time::timeout(LIMIT, eventually(LIMIT * 2, ready))
+        .await
+        .is_err()
+    {
         let said: Vec<_> = workers.iter().map(Process::output).collect();
         panic!("not all are ready: {said:#?}");
     }
@@ -144,10 +150,8 @@ async fn bad_options_are_refused() {
 
 #[tokio::test]
 async fn health_and_metrics_say_how_it_is() {
-    let world = World::with_server(|_, nth| {
-        Reply::status(if nth.of_path == 1 { 500 } else { 200 })
-    })
-    .await;
+    let world =
+        World::with_server(|_, nth| Reply::status(if nth.of_path == 1 { 500 } else { 200 })).await;
     let endpoint = world.endpoint("/secret-path", "").await;
     let address = free_address().await;
     let worker = world.process(&["--admin-listen", &address]);
@@ -169,14 +173,20 @@ async fn health_and_metrics_say_how_it_is() {
         let has = |l: &&&str| l.contains("attempts") && l.contains(outcome) && l.ends_with(" 1");
         samples.iter().filter(has).count()
     };
-    assert!(counted("delivered") > 0 && counted("failed") > 0, "{metrics}");
+    assert!(
+        counted("delivered") > 0 && counted("failed") > 0,
+        "{metrics}"
+    );
     assert_eq!(get(&address, "/elsewhere").await.unwrap().0, 404);
 
     let server = world.server.as_ref().unwrap();
     server.stop_fast().await.unwrap();
     wait_for_status(&address, "/readyz", 503).await;
     let (alive, _) = get(&address, "/livez").await.unwrap();
-    assert_eq!(alive, 200, "a database that is gone is no reason to restart");
+    assert_eq!(
+        alive, 200,
+        "a database that is gone is no reason to restart"
+    );
     server.resume().await.unwrap();
     wait_for_status(&address, "/readyz", 200).await;
     drop(worker);

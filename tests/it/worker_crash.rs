@@ -62,7 +62,10 @@ async fn a_worker_told_to_stop_finishes_reports_and_hands_over() {
     world.arrived("/in", 1).await;
     let old = workers(&world).await;
     world.worker();
-    eventually(LIMIT, async || (workers(&world).await.len() == 2).then_some(())).await;
+    eventually(LIMIT, async || {
+        (workers(&world).await.len() == 2).then_some(())
+    })
+    .await;
     first.signal(Signal::SIGTERM);
     let status = first.wait(LIMIT).await;
     assert_eq!(status.code(), Some(0), "{}", first.output());
@@ -119,7 +122,11 @@ async fn a_frozen_worker_that_wakes_starts_nothing_and_counts_nothing() {
     let requests = world.receiver.requests();
     let again = requests.iter().filter(|r| r.id() == first.id()).count();
     assert_eq!(again, 2, "once by each");
-    let others: Vec<_> = requests.iter().filter(|r| r.id() != first.id()).cloned().collect();
+    let others: Vec<_> = requests
+        .iter()
+        .filter(|r| r.id() != first.id())
+        .cloned()
+        .collect();
     assert_once_each(&others, 9);
     for pair in requests[1..].windows(2) {
         let over = pair[0].finished.unwrap();

@@ -53,15 +53,26 @@ async fn a_crash_of_postgres_loses_and_repeats_nothing() {
     world.settled().await;
     let requests = world.receiver.requests();
     for path in ["/a", "/b"] {
-        let arrived: Vec<String> = world.receiver.requests_to(path).iter().map(|r| r.id()).collect();
-        let lost = confirmed.iter().filter(|id| !arrived.contains(&id.to_string())).count();
+        let arrived: Vec<String> = world
+            .receiver
+            .requests_to(path)
+            .iter()
+            .map(|r| r.id())
+            .collect();
+        let lost = confirmed
+            .iter()
+            .filter(|id| !arrived.contains(&id.to_string()))
+            .count();
         assert_eq!(lost, 0, "committed events that did not arrive");
     }
     // The workers outlived it, and with them what they knew: nothing was sent again.
-    let events: i64 = world.one("select count(*) from postrider.events", &[]).await;
+    let events: i64 = world
+        .one("select count(*) from postrider.events", &[])
+        .await;
     assert_once_each(&requests, 2 * usize::try_from(events).unwrap());
     assert_one_flight(&requests);
-    let delivered = "select count(*) from postrider.deliveries where status = 'delivered' and attempts = 1";
+    let delivered =
+        "select count(*) from postrider.deliveries where status = 'delivered' and attempts = 1";
     assert_eq!(world.one::<i64>(delivered, &[]).await, 2 * events);
 }
 

@@ -13,8 +13,12 @@ async fn whatever_the_receiver_does_the_request_ends_at_its_limit() {
         (_, 2..) => Reply::status(200),
         ("/silent", _) => Reply::Hang,
         // A head that promises more than ever comes.
-        ("/half-500", _) => Reply::status(500).header("Content-Length", 100).body("half"),
-        ("/half-200", _) => Reply::status(200).header("Content-Length", 100).body("half"),
+        ("/half-500", _) => Reply::status(500)
+            .header("Content-Length", 100)
+            .body("half"),
+        ("/half-200", _) => Reply::status(200)
+            .header("Content-Length", 100)
+            .body("half"),
         ("/late", _) => Reply::status(200).after(ms(700)),
         ("/too-late", _) => Reply::status(200).after(ms(1500)),
         (other, _) => panic!("{other}"),
@@ -30,7 +34,9 @@ async fn whatever_the_receiver_does_the_request_ends_at_its_limit() {
         ("/late", 1, None),
         ("/too-late", 2, Some("timeout")),
     ] {
-        let id = world.endpoint(path, "policy => 'limits', concurrency => 1").await;
+        let id = world
+            .endpoint(path, "policy => 'limits', concurrency => 1")
+            .await;
         endpoints.push((path, attempts, code, id));
     }
     world.worker();
@@ -62,7 +68,9 @@ async fn waiting_for_a_slot_is_no_timeout() {
     let mut world = World::new(|_, _| Reply::status(200).after(ms(30))).await;
     let limits = r#"{"connect_timeout": "500 ms", "request_timeout": "1 s"}"#;
     world.quick_policy("limits", limits).await;
-    world.endpoint("/in", "policy => 'limits', concurrency => 2").await;
+    world
+        .endpoint("/in", "policy => 'limits', concurrency => 2")
+        .await;
     world.worker();
     world.emit_many("a", 200).await;
     world.settled().await;

@@ -38,7 +38,9 @@ async fn workers_come_and_go_and_nothing_is_sent_twice() {
     })
     .await;
     // One endpoint, so that of_id counts the attempts.
-    world.endpoint("/in", "concurrency => 5, rate => 200, burst => 10").await;
+    world
+        .endpoint("/in", "concurrency => 5, rate => 200, burst => 10")
+        .await;
     world.worker();
     world.emit_many("a", 200).await;
     for count in [40, 120, 200] {
@@ -50,7 +52,10 @@ async fn workers_come_and_go_and_nothing_is_sent_twice() {
     let requests = world.receiver.requests();
     assert_one_flight(&requests);
     assert_eq!(requests.len(), 400);
-    let delivered: Vec<_> = requests.into_iter().filter(|r| r.status == Some(200)).collect();
+    let delivered: Vec<_> = requests
+        .into_iter()
+        .filter(|r| r.status == Some(200))
+        .collect();
     assert_once_each(&delivered, 200);
 }
 
@@ -59,7 +64,9 @@ async fn workers_come_and_go_and_nothing_is_sent_twice() {
 async fn a_newcomer_gets_its_share_of_busy_endpoints() {
     let mut world = World::new(|_, _| Reply::status(200).after(ms(50))).await;
     for n in 0..20 {
-        world.endpoint(&format!("/{n}"), "rate => 20, burst => 1, concurrency => 2").await;
+        world
+            .endpoint(&format!("/{n}"), "rate => 20, burst => 1, concurrency => 2")
+            .await;
     }
     world.worker_with(|o| {
         o.name = "first".into();

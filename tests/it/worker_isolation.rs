@@ -25,7 +25,9 @@ async fn a_slow_endpoint_delays_no_fast_one() {
         _ => Reply::status(200).after(ms(15)),
     })
     .await;
-    world.endpoint("/slow", "event_types => '{slow}', concurrency => 5").await;
+    world
+        .endpoint("/slow", "event_types => '{slow}', concurrency => 5")
+        .await;
     for n in 0..20 {
         let settings = "event_types => '{fast}', rate => 20, burst => 5, concurrency => 5";
         world.endpoint(&format!("/fast{n}"), settings).await;
@@ -39,7 +41,10 @@ async fn a_slow_endpoint_delays_no_fast_one() {
     let beside = fast_run(&world, 2).await;
     assert_eq!(world.receiver.open("/slow"), 5, "it is slow all along");
     println!("twenty fast endpoints: {alone:?} alone, {beside:?} beside a slow one");
-    assert!(beside < alone.mul_f64(1.3) + ms(300), "{alone:?}, then {beside:?}");
+    assert!(
+        beside < alone.mul_f64(1.3) + ms(300),
+        "{alone:?}, then {beside:?}"
+    );
     assert_eq!(world.receiver.max_open("/slow"), 5);
 }
 
@@ -71,7 +76,11 @@ async fn backlogs_delay_nobody_else() {
         tokio::time::sleep(ms(50)).await;
     }
     took.sort();
-    println!("beside backlogs: median {:?}, worst {:?}", median(took.clone()), took[19]);
+    println!(
+        "beside backlogs: median {:?}, worst {:?}",
+        median(took.clone()),
+        took[19]
+    );
     assert!(took[18] < ms(500), "{took:?}");
     assert!(world.receiver.requests_to("/paused").is_empty());
 }

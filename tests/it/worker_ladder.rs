@@ -16,7 +16,7 @@ const STATE: &str = "select state from postrider.endpoint_health where endpoint_
 /// A policy with two rungs: an hour after 3 failures, disabled after 8.
 async fn with_ladder(world: &World) {
     world
-        .quick_policy("ladder", r#"{"max_attempts": 100}"#)
+        .quick_policy("ladder", r#"{"max_attempts": 100, "backoff_base": "0 s"}"#)
         .await;
     world
         .run(
@@ -60,7 +60,9 @@ async fn after_a_pause_one_request_at_a_time_oldest_first_until_one_succeeds() {
     })
     .await;
     with_ladder(&world).await;
-    let endpoint = world.endpoint("/in", "policy => 'ladder', concurrency => 5").await;
+    let endpoint = world
+        .endpoint("/in", "policy => 'ladder', concurrency => 5")
+        .await;
     world.endpoint("/other", "").await;
     world.worker();
     world.worker();
@@ -74,7 +76,8 @@ async fn after_a_pause_one_request_at_a_time_oldest_first_until_one_succeeds() {
     }
     world.arrived("/other", 21).await;
     assert_eq!(world.receiver.requests_to("/in").len(), 3);
-    let alerts = "select count(*) from postrider.alerts where endpoint_id = $1 and kind = 'endpoint_paused'";
+    let alerts =
+        "select count(*) from postrider.alerts where endpoint_id = $1 and kind = 'endpoint_paused'";
     assert_eq!(world.one::<i64>(alerts, &[&endpoint]).await, 1);
 
     end_pause(&world, endpoint).await;
@@ -109,7 +112,9 @@ async fn failures_of_concurrent_requests_climb_one_rung_a_pause() {
     })
     .await;
     with_ladder(&world).await;
-    let endpoint = world.endpoint("/in", "policy => 'ladder', concurrency => 10").await;
+    let endpoint = world
+        .endpoint("/in", "policy => 'ladder', concurrency => 10")
+        .await;
     for _ in 0..3 {
         world.worker();
     }
@@ -126,7 +131,10 @@ async fn failures_of_concurrent_requests_climb_one_rung_a_pause() {
     let row = world.sql.query_one(counted, &[&endpoint]).await.unwrap();
     let (failures, rung, attempts): (i32, i32, i32) = (row.get(0), row.get(1), row.get(2));
     assert_eq!(failures, attempts);
-    assert_eq!(usize::try_from(attempts).unwrap(), world.receiver.requests().len());
+    assert_eq!(
+        usize::try_from(attempts).unwrap(),
+        world.receiver.requests().len()
+    );
     assert_eq!(rung, 1);
     assert!((3..30).contains(&failures), "{failures}");
 

@@ -112,7 +112,10 @@ async fn open_emitters_delay_nobody() {
     assert!(noise.len() > 8);
     crate::fixtures::arrivals::assert_once_each(&noise, noise.len());
     let emitted: i64 = world
-        .one("select count(*) from postrider.events where event_type = 'noise'", &[])
+        .one(
+            "select count(*) from postrider.events where event_type = 'noise'",
+            &[],
+        )
         .await;
     assert_eq!(usize::try_from(emitted).unwrap(), noise.len());
 }

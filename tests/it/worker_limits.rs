@@ -76,7 +76,11 @@ async fn the_pause_is_the_time_the_answer_names() {
                 where endpoint_id = $1 and event_id = $2 and number = 1";
     let pause = async |endpoint: i64| {
         eventually(LIMIT, async || {
-            let row = world.sql.query_opt(sql, &[&endpoint, &event]).await.unwrap()?;
+            let row = world
+                .sql
+                .query_opt(sql, &[&endpoint, &event])
+                .await
+                .unwrap()?;
             row.get::<_, Option<f64>>(0)
         })
         .await
@@ -86,7 +90,11 @@ async fn the_pause_is_the_time_the_answer_names() {
         let found = pause(*endpoint).await;
         // Dates have whole seconds, and began before the answer was given. Those of a floor may already
         // have been met again.
-        let slack = if headers.iter().any(|(_, v)| v.len() > 9) { 3.0 } else { 0.2 };
+        let slack = if headers.iter().any(|(_, v)| v.len() > 9) {
+            3.0
+        } else {
+            0.2
+        };
         if (found - wanted).abs() > slack && !(*wanted == 1.0 && found >= 1.0) {
             wrong.push(format!("{headers:?}: {wanted} wanted, {found}"));
         }
@@ -95,7 +103,10 @@ async fn the_pause_is_the_time_the_answer_names() {
     let both = pause(two).await;
     assert!((1.0..=86_400.0).contains(&both), "{both}");
     let failed: i64 = world
-        .one("select count(*) from postrider.endpoint_state where failures > 0", &[])
+        .one(
+            "select count(*) from postrider.endpoint_state where failures > 0",
+            &[],
+        )
         .await;
     assert_eq!(failed, 0);
 }

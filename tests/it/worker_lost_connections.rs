@@ -35,10 +35,21 @@ async fn lost_connections_lose_and_repeat_nothing() {
     let requests = world.receiver.requests();
     assert_one_flight(&requests);
     // The leases held all the time, so the workers remembered what they had sent.
-    let delivered: Vec<_> = requests.iter().filter(|r| r.status == Some(200)).cloned().collect();
+    let delivered: Vec<_> = requests
+        .iter()
+        .filter(|r| r.status == Some(200))
+        .cloned()
+        .collect();
     assert_once_each(&delivered, emitted);
-    let failed: Vec<_> = requests.iter().filter(|r| r.status == Some(503)).cloned().collect();
+    let failed: Vec<_> = requests
+        .iter()
+        .filter(|r| r.status == Some(503))
+        .cloned()
+        .collect();
     assert_once_each(&failed, emitted);
     let sql = "select count(*) from postrider.deliveries where status = 'delivered' and attempts = 2 and failures = 1";
-    assert_eq!(world.one::<i64>(sql, &[]).await, i64::try_from(emitted).unwrap());
+    assert_eq!(
+        world.one::<i64>(sql, &[]).await,
+        i64::try_from(emitted).unwrap()
+    );
 }

@@ -8,7 +8,9 @@ use crate::fixtures::world::World;
 
 #[tokio::test]
 async fn an_answer_that_will_not_change_is_not_asked_for_again() {
-    let mut world = World::new(|_, nth| Reply::status(if nth.of_path == 1 { 422 } else { 200 }).body("no")).await;
+    let mut world =
+        World::new(|_, nth| Reply::status(if nth.of_path == 1 { 422 } else { 200 }).body("no"))
+            .await;
     let endpoint = world.endpoint("/in", "").await;
     world.worker();
     let event = world.emit("a").await;
@@ -79,7 +81,12 @@ async fn no_answer_is_retried_and_retries_end() {
         assert!(ended.reason.is_some(), "{path}");
         let status = (path == "/500").then_some(500);
         assert_eq!(ended.last_http_status, status, "{path}");
-        assert_eq!(ended.last_error.is_some(), path != "/500", "{path}: {:?}", ended.last_error);
+        assert_eq!(
+            ended.last_error.is_some(),
+            path != "/500",
+            "{path}: {:?}",
+            ended.last_error
+        );
     }
 }
 
@@ -155,11 +162,13 @@ async fn redirects_are_not_followed() {
 /// A receiver that closes a kept-alive connection when the next request comes is healthy.
 #[tokio::test]
 async fn a_dead_kept_alive_connection_is_no_failure() {
-    let mut world = World::new(|request, nth| match (request.path.as_str(), nth.of_connection) {
-        (_, 1) => Reply::status(200),
-        ("/fin", _) => Reply::Close,
-        _ => Reply::Reset,
-    })
+    let mut world = World::new(
+        |request, nth| match (request.path.as_str(), nth.of_connection) {
+            (_, 1) => Reply::status(200),
+            ("/fin", _) => Reply::Close,
+            _ => Reply::Reset,
+        },
+    )
     .await;
     let fin = world.endpoint("/fin", "concurrency => 1").await;
     let reset = world.endpoint("/reset", "concurrency => 1").await;

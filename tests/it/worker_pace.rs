@@ -7,7 +7,9 @@ use crate::fixtures::world::World;
 
 async fn sixty_events(workers: usize) {
     let mut world = World::alone(|_, _| Reply::status(200).after(ms(50))).await;
-    world.endpoint("/in", "rate => 20, burst => 5, concurrency => 3").await;
+    world
+        .endpoint("/in", "rate => 20, burst => 5, concurrency => 3")
+        .await;
     for _ in 0..workers {
         world.worker();
     }
@@ -20,7 +22,10 @@ async fn sixty_events(workers: usize) {
     let took = requests[59].arrived.duration_since(requests[0].arrived);
     let ideal = 55.0 / 20.0;
     let ratio = took.as_secs_f64() / ideal;
-    assert!((0.85..1.15).contains(&ratio), "{took:?} with {workers} workers");
+    assert!(
+        (0.85..1.15).contains(&ratio),
+        "{took:?} with {workers} workers"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,7 +22,11 @@ async fn a_replay_is_the_same_event_in_a_new_run() {
     for (path, status, endpoint) in endpoints {
         world.wait_for_status(event, endpoint, status).await;
         let replay = "select postrider.replay_delivery($1, $2)";
-        world.sql.execute(replay, &[&event, &endpoint]).await.unwrap();
+        world
+            .sql
+            .execute(replay, &[&event, &endpoint])
+            .await
+            .unwrap();
         let requests = world.arrived(path, 2).await;
         let again = &requests[1];
         assert_eq!(again.id(), event.to_string());
@@ -51,7 +55,9 @@ async fn a_replay_is_the_same_event_in_a_new_run() {
 #[tokio::test]
 async fn a_test_event_goes_to_its_endpoint_alone() {
     let mut world = World::new(|_, _| Reply::status(200)).await;
-    let endpoint = world.endpoint("/in", "event_types => '{invoice.paid}'").await;
+    let endpoint = world
+        .endpoint("/in", "event_types => '{invoice.paid}'")
+        .await;
     world.endpoint("/all", "").await;
     world.worker();
     let test: Uuid = world

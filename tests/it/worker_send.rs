@@ -46,12 +46,16 @@ fn verify_standard(secret: &str, request: &Recorded) {
 
 #[tokio::test]
 async fn bytes_headers_and_signatures_over_two_retries() {
-    let mut world = World::new(|_, nth| Reply::status(if nth.of_path > 2 { 200 } else { 500 })).await;
+    let mut world =
+        World::new(|_, nth| Reply::status(if nth.of_path > 2 { 200 } else { 500 })).await;
     // Over a second, so that each attempt has another timestamp.
     let slower = r#"{"backoff_base": "1.1 s", "backoff_cap": "1.1 s"}"#;
     world.quick_policy("slower", slower).await;
     let mut endpoints = Vec::new();
-    for (path, style) in [("/in?style=stripe&x=%20", "stripe"), ("/standard", "standard")] {
+    for (path, style) in [
+        ("/in?style=stripe&x=%20", "stripe"),
+        ("/standard", "standard"),
+    ] {
         let settings = format!(
             "policy => 'slower', signature => '{style}', headers => '{{\"X-Tenant\": \"a b\"}}'"
         );
@@ -86,13 +90,19 @@ async fn bytes_headers_and_signatures_over_two_retries() {
             assert!(off < Duration::from_secs(2), "{off:?}");
             let signature = request.the("Webhook-Signature");
             if *style == "stripe" {
-                assert_eq!(signature, format!("t={timestamp},{}", stripe(secret, request)));
+                assert_eq!(
+                    signature,
+                    format!("t={timestamp},{}", stripe(secret, request))
+                );
             } else {
                 verify_standard(secret, request);
                 assert_eq!(signature, standard(secret, request));
             }
         }
-        let times: HashSet<_> = requests.iter().map(|r| r.the("Webhook-Timestamp")).collect();
+        let times: HashSet<_> = requests
+            .iter()
+            .map(|r| r.the("Webhook-Timestamp"))
+            .collect();
         assert_eq!(times.len(), 3, "each attempt is signed anew");
     }
     // As json it is the same text.
@@ -108,8 +118,7 @@ async fn during_a_rotation_both_secrets_sign_newest_first() {
     world.worker();
     for style in ["stripe", "standard"] {
         let path = format!("/{style}");
-        let settings =
-            format!("event_types => '{{{style}}}', signature => '{style}'");
+        let settings = format!("event_types => '{{{style}}}', signature => '{style}'");
         let (id, old) = world.endpoint_with_secret(&path, &settings).await;
         let first = world.emit(style).await;
         world.arrival(&path, first).await;
@@ -140,7 +149,8 @@ async fn during_a_rotation_both_secrets_sign_newest_first() {
             verify_standard(&old, &both.1);
             verify_standard(&new, &both.1);
         }
-        let over = "update postrider.endpoint_secrets set expires_at = now() where expires_at is not null";
+        let over =
+            "update postrider.endpoint_secrets set expires_at = now() where expires_at is not null";
         world.run(over).await;
         eventually(LIMIT, async || {
             let event = world.emit(style).await;

@@ -26,7 +26,8 @@ async fn accept_endings(world: &World) {
 /// History is worth less than state: without it everything is delivered, once, and ends.
 #[tokio::test]
 async fn history_that_cannot_be_written_holds_nothing_up() {
-    let mut world = World::new(|_, nth| Reply::status(if nth.of_id == 1 { 500 } else { 200 })).await;
+    let mut world =
+        World::new(|_, nth| Reply::status(if nth.of_id == 1 { 500 } else { 200 })).await;
     let endpoint = world.endpoint("/in", "").await;
     world.worker();
     let first = world.emit("a").await;

@@ -55,7 +55,10 @@ async fn a_failure_then_a_pause_of_the_whole_endpoint_then_delivered() {
 
     let requests = world.arrived("/in", 13).await;
     world.settled().await;
-    let of_first: Vec<_> = requests.iter().filter(|r| r.id() == event.to_string()).collect();
+    let of_first: Vec<_> = requests
+        .iter()
+        .filter(|r| r.id() == event.to_string())
+        .collect();
     let statuses: Vec<_> = of_first.iter().map(|r| r.status).collect();
     assert_eq!(statuses[..2], [Some(500), Some(429)]);
     assert_eq!(of_first.len(), 3);
@@ -90,7 +93,11 @@ async fn one_of_five_open_requests_stops_all_that_follow() {
     assert_paused(&requests, at, at + ms(2000));
     for event in events {
         let done = world.wait_for_status(event, endpoint, "delivered").await;
-        let attempts = if event.to_string() == requests[0].id() { 2 } else { 1 };
+        let attempts = if event.to_string() == requests[0].id() {
+            2
+        } else {
+            1
+        };
         assert_eq!((done.attempts, done.failures), (attempts, 0));
     }
 }
@@ -118,7 +125,9 @@ async fn pauses_are_never_shortened_and_use_nothing_up() {
     world
         .run("insert into postrider.policy_rungs values ('touchy', 1, 1, '0', '1 h')")
         .await;
-    let endpoint = world.endpoint("/in", "policy => 'touchy', concurrency => 5").await;
+    let endpoint = world
+        .endpoint("/in", "policy => 'touchy', concurrency => 5")
+        .await;
     world.worker();
     world.worker();
     let events = world.emit_many("a", 40).await;
@@ -139,7 +148,9 @@ async fn pauses_are_never_shortened_and_use_nothing_up() {
     }
     let sql = "select failures + rung from postrider.endpoint_state where endpoint_id = $1";
     assert_eq!(world.one::<i32>(sql, &[&endpoint]).await, 0);
-    let alerts: i64 = world.one("select count(*) from postrider.alerts", &[]).await;
+    let alerts: i64 = world
+        .one("select count(*) from postrider.alerts", &[])
+        .await;
     assert_eq!(alerts, 0);
     assert_one_flight(&requests);
 }
@@ -163,7 +174,9 @@ async fn retry_after_on_a_503_pauses_and_counts_as_a_failure() {
     let requests = world.arrived("/in", 6).await;
     let at = answered(&requests, 0).0;
     assert_paused(&requests, at, at + ms(2000));
-    let done = world.wait_for_status(events[0], endpoint, "delivered").await;
+    let done = world
+        .wait_for_status(events[0], endpoint, "delivered")
+        .await;
     assert_eq!((done.attempts, done.failures), (2, 1));
     world.settled().await;
     assert_eq!(world.one::<i32>(sql, &[&endpoint]).await, 0);

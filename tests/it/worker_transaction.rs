@@ -49,7 +49,9 @@ async fn nothing_of_what_was_rolled_back_is_ever_sent() {
         .await
         .unwrap()
         .get(0);
-    let killed: bool = world.one("select pg_terminate_backend($1, 5000)", &[&pid]).await;
+    let killed: bool = world
+        .one("select pg_terminate_backend($1, 5000)", &[&pid])
+        .await;
     assert!(killed);
 
     // What was emitted later has arrived, so what was emitted before would have.
@@ -59,7 +61,9 @@ async fn nothing_of_what_was_rolled_back_is_ever_sent() {
     let ids: Vec<String> = world.receiver.requests().iter().map(|r| r.id()).collect();
     let wanted: Vec<String> = wanted.iter().map(Uuid::to_string).collect();
     assert_eq!(ids, wanted);
-    let events: i64 = world.one("select count(*) from postrider.events", &[]).await;
+    let events: i64 = world
+        .one("select count(*) from postrider.events", &[])
+        .await;
     assert_eq!(events, 3);
 }
 
@@ -111,7 +115,8 @@ async fn past_its_time_to_live_it_ends_expired_and_is_not_sent() {
     world.worker();
     let first = world.emit("a").await;
     world.arrival("/in", first).await;
-    let pause = format!("select postrider.pause_endpoint({endpoint}, clock_timestamp() + interval '2 s')");
+    let pause =
+        format!("select postrider.pause_endpoint({endpoint}, clock_timestamp() + interval '2 s')");
     world.run(&pause).await;
     let events = world.emit_many("a", 5).await;
     for event in &events {

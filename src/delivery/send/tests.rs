@@ -15,7 +15,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::{AddressGuard, Answer, ErrorCode, Request, Sender, address::parse_network};
+use super::super::{AddressGuard, Answer, ErrorCode, Request, Sender, address::parse_network};
 
 const LIMIT: Duration = Duration::from_millis(400);
 
