@@ -20,6 +20,7 @@ pub mod demo;
 pub mod doctor;
 pub mod embedded;
 pub mod error;
+pub mod inspect;
 pub mod schema;
 pub mod status;
 pub mod worker;

@@ -1,2 +1,176 @@
-//! Being written.
-fn main() {}
+//! The program: reads the command line and calls the library.
+
+use std::{io::Write, process::ExitCode, sync::Arc};
+
+use clap::Parser;
+use postrider::{
+    admin::{self, Telemetry},
+    config::{Cli, Command, LogFormat, WorkerArgs},
+    connect::Database,
+    demo, doctor,
+    error::Error,
+    schema::{self, Migrated, Release, State},
+    status, worker,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = match EnvFilter::try_new(&cli.log) {
+        Ok(filter) => filter,
+        Err(error) => {
+            eprintln!("postrider: --log {:?}: {error}", cli.log);
+            return ExitCode::from(2);
+        }
+    };
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match cli.log_format {
+        LogFormat::Text => logs.init(),
+        LogFormat::Json => logs.json().init(),
+    }
+    match run(cli.command).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("postrider: {error}");
+            ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+/// Runs a command; false if it ran and found that not all is well.
+async fn run(command: Command) -> Result<bool, Error> {
+    match command {
+        Command::Migrate { database } => {
+            let database = Database::new(database.database_url.as_deref())?;
+            say(&migrate(&database).await?);
+            Ok(true)
+        }
+        Command::Worker(args) => deliver(*args).await.map(|()| true),
+        Command::Demo => Ok(demo::run().await?),
+        Command::Dev => Ok(demo::dev().await.map(|()| true)?),
+        Command::Doctor { database } => {
+            let database = Database::new(database.database_url.as_deref())?;
+            let report = doctor::examine(&database).await?;
+            say(&report.to_string());
+            Ok(report.is_healthy())
+        }
+        Command::Status { database } => {
+            let database = Database::new(database.database_url.as_deref())?;
+            let client = database.connect().await?;
+            say(&status::render(&client).await?);
+            Ok(true)
+        }
+    }
+}
+
+/// Prints a line, unless whoever reads has had enough.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+async fn migrate(database: &Database) -> Result<String, Error> {
+    let own = Release::current();
+    Ok(match schema::migrate(database).await? {
+        Migrated::Installed => format!("Installed release {own} in {}.", database.target()),
+        Migrated::Upgraded { from } => format!(
+            "Upgraded {} from release {from} to {own}.",
+            database.target()
+        ),
+        Migrated::Unchanged => format!("{} has release {own} already.", database.target()),
+        Migrated::Newer { found } => {
+            format!(
+                "{} has the newer release {found}; left as it is.",
+                database.target()
+            )
+        }
+    })
+}
+
+async fn deliver(args: WorkerArgs) -> Result<(), Error> {
+    let database = Database::new(args.database.database_url.as_deref())?;
+    let listen = args
+        .listen_url
+        .as_deref()
+        .map(|url| Database::new(Some(url)))
+        .transpose()?;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    if args.migrate {
+        tracing::info!("{}", migrate(&database).await?);
+    }
+    check_schema(&database).await?;
+
+    let telemetry = Arc::new(Telemetry::new());
+    if let Some(address) = args.admin_listen {
+        let listener = tokio::net::TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| Error::AdminListen { address, source })?;
+        tracing::info!(%address, "serving /metrics, /livez and /readyz");
+        tokio::spawn(admin::serve(
+            listener,
+            telemetry.clone(),
+            database.clone(),
+            args.lease,
+        ));
+    }
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping: no new request; those under way finish and are reported");
+        let _ = stop.send(true);
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::warn!("stopped at once; other workers take over when the lease ends");
+        std::process::exit(130);
+    });
+    let options = worker::Options {
+        name: args.name.unwrap_or_else(worker::default_name),
+        max_in_flight: args.max_in_flight,
+        poll_interval: args.poll_interval,
+        lease: args.lease,
+        pool_size: args.pool_size,
+        allow_networks: args.allow_network,
+        listen,
+    };
+    Ok(worker::run(database, options, telemetry, stopped).await?)
+}
+
+/// Refuses to work on a schema that this release does not fit.
+async fn check_schema(database: &Database) -> Result<(), Error> {
+    let own = Release::current().to_string();
+    let client = database.connect().await?;
+    match schema::check(&client).await? {
+        State::Current => Ok(()),
+        State::Missing => Err(Error::SchemaTooOld {
+            found: "no schema postrider".into(),
+            own,
+        }),
+        State::Older { found } => Err(Error::SchemaTooOld {
+            found: format!("the schema of release {found}"),
+            own,
+        }),
+        State::Newer {
+            found,
+            supported: true,
+        } => {
+            tracing::warn!(%found, %own, "the schema is of a newer release; install the newer program soon");
+            Ok(())
+        }
+        State::Newer {
+            found,
+            supported: false,
+        } => Err(Error::SchemaTooNew {
+            found: found.to_string(),
+            own,
+        }),
+    }
+}

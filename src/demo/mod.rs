@@ -58,6 +58,9 @@ pub enum Error {
     /// A statement failed.
     #[error("{}", connect::explain(.0))]
     Sql(#[from] tokio_postgres::Error),
+    /// The status cannot be read.
+    #[error(transparent)]
+    Inspect(#[from] crate::inspect::InspectError),
     /// A worker ended.
     #[error(transparent)]
     Worker(#[from] worker::Error),

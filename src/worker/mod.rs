@@ -50,6 +50,18 @@ pub struct Options {
     pub listen: Option<Database>,
 }
 
+/// Host name and process id: a name for people, on which nothing depends.
+#[must_use]
+pub fn default_name() -> String {
+    let host = nix::unistd::gethostname().ok();
+    let host = host.and_then(|h| h.into_string().ok());
+    format!(
+        "{}/{}",
+        host.as_deref().unwrap_or("worker"),
+        std::process::id()
+    )
+}
+
 /// Why a worker could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

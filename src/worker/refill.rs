@@ -92,7 +92,7 @@ impl Engine {
             return;
         };
         self.telemetry.health.claimed_ok();
-        self.telemetry.metrics.batch("claim", claim.endpoints.len());
+        self.telemetry.metrics.claimed(claim.endpoints.len());
         if !claim.endpoints.is_empty() {
             self.look.soon(now);
         }
