@@ -73,8 +73,10 @@ impl Narrator {
     fn take(&mut self, seen: &Seen) {
         if seen.endpoint == self.spec {
             let note = match seen.status {
-                429 => format!("Retry-After: {RETRY_AFTER_S}, partition paused {RETRY_AFTER_S} s"),
-                500 => format!("retry within {BACKOFF_S} s, full jitter"),
+                429 => format!(
+                    "Retry-After: {RETRY_AFTER_S}: the whole endpoint must pause {RETRY_AFTER_S} s"
+                ),
+                500 => format!("to be retried within {BACKOFF_S} s, full jitter"),
                 _ => "delivered".to_owned(),
             };
             self.show.attempt(seen, &note);

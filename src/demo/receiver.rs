@@ -105,7 +105,7 @@ impl Script {
             1 => StatusCode::INTERNAL_SERVER_ERROR,
             2 => {
                 self.second.notify_one();
-                let _ = tokio::time::timeout(Duration::from_secs(5), self.queued.notified()).await;
+                let _ = tokio::time::timeout(Duration::from_secs(8), self.queued.notified()).await;
                 StatusCode::TOO_MANY_REQUESTS
             }
             _ => StatusCode::OK,

@@ -127,10 +127,11 @@ pub async fn emit_together(
 }
 
 /// How many deliveries are owed to an endpoint.
-pub async fn owed(client: &Client, endpoint: i64) -> Result<i64, Error> {
+pub async fn owed(client: &Client, endpoint: i64) -> Result<usize, Error> {
     let sql =
         "select count(*) from postrider.deliveries where endpoint_id = $1 and status = 'pending'";
-    client.query_one(sql, &[&endpoint]).await?.try_get(0)
+    let count: i64 = client.query_one(sql, &[&endpoint]).await?.try_get(0)?;
+    Ok(usize::try_from(count).unwrap_or(0))
 }
 
 /// An endpoint's state in words, and for how many seconds more.

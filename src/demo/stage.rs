@@ -95,13 +95,12 @@ impl Stage {
         }
     }
 
-    /// Lets the workers finish, then stops Postgres.
+    /// Lets the workers finish; Postgres and its directory go at once, nobody needs them any more.
     pub async fn end(mut self) -> Result<(), Error> {
         self.stop.send_replace(true);
         while let Some(ended) = self.workers.join_next().await {
             ended.map_err(std::io::Error::from)??;
         }
-        self.server.stop_fast().await?;
         Ok(())
     }
 }

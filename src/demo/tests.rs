@@ -123,7 +123,7 @@ fn world() -> World {
         played: Played {
             subject: emitted[0].id,
             emitted,
-            behind: i64::try_from(QUEUED).unwrap(),
+            behind: QUEUED,
         },
         seen: all,
     }
