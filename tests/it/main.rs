@@ -6,6 +6,7 @@ mod backoff;
 mod clock;
 mod connect;
 mod embedded;
+mod engine_emit;
 mod fixtures;
 mod input;
 mod install;
