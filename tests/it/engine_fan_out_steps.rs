@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::fixtures::engine::{Engine, code, count, one, run};
+use crate::fixtures::engine::{Engine, count, one, refused, run};
 
 /// So many endpoints at once, subscribed to this pattern; their ids are consecutive.
 async fn many_endpoints(e: &Engine, n: i64, pattern: &str) {
@@ -159,6 +159,6 @@ async fn it_never_waits_for_an_open_emitter() {
         "set lock_timeout = '200ms'; select postrider.fan_out('{}')",
         Uuid::nil()
     );
-    assert_eq!(code(&e.session().await, &sql).await, "ok");
+    assert_eq!(refused(&e.session().await, &sql).await, "");
     run(&open, "commit").await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::fixtures::engine::{Engine, code, count, one, run};
+use crate::fixtures::engine::{Engine, count, one, refused, run};
 use crate::fixtures::eventually;
 
 const EMIT: &str = "select postrider.emit_event('a.b', '{\"from\":\"b\"}', idempotency_key => 'k')";
@@ -75,7 +75,7 @@ async fn a_snapshot_that_cannot_see_the_first_is_told_to_try_again() {
         e.emit(&format!("'a.b', '{{}}', idempotency_key => {key}"))
             .await;
         let sql = format!("select postrider.emit_event('a.b', '{{}}', idempotency_key => {key})");
-        assert_eq!(code(&b, &sql).await, "40001", "{level}");
+        assert_eq!(refused(&b, &sql).await, "40001", "{level}");
         run(&b, "rollback").await;
         // A snapshot that sees it is told the id.
         run(&b, &format!("begin isolation level {level}")).await;
@@ -102,7 +102,7 @@ async fn keys_are_of_a_tenant() {
     assert_eq!(count(&e.sql, "postrider.events").await, 3);
     assert_eq!(count(&e.sql, "postrider.outbox").await, 3);
     let sql = "select postrider.emit_event('a.b', '{}', idempotency_key => '')";
-    assert!(code(&e.sql, sql).await.starts_with("PR"));
+    assert!(refused(&e.sql, sql).await.starts_with("PR"));
 }
 
 #[tokio::test]

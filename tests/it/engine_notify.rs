@@ -3,7 +3,7 @@
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_postgres::{Client, Notification};
 
-use crate::fixtures::engine::{Engine, code, count, heard, one, run};
+use crate::fixtures::engine::{Engine, count, heard, one, refused, run};
 
 const EMIT: &str = "select postrider.emit_event('a.b', '{}')";
 
@@ -58,7 +58,7 @@ async fn switched_off_it_allows_prepare_transaction() {
     // Names of prepared transactions are the server's, not the database's.
     let name = format!("{}_prepared", e.db.name());
     assert_eq!(
-        code(
+        refused(
             &e.sql,
             &format!("begin; {EMIT}; prepare transaction '{name}'")
         )
