@@ -69,6 +69,12 @@ async fn after_a_pause_one_request_at_a_time_oldest_first_until_one_succeeds() {
     let first = world.emit("a").await;
     world.arrived("/in", 3).await;
     wait_for_state(&world, endpoint, "paused").await;
+    let due = "select due_at < clock_timestamp() from postrider.pending where event_id = $1 and endpoint_id = $2";
+    eventually(LIMIT, async || {
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&first, &endpoint];
+        world.one::<bool>(due, &params).await.then_some(())
+    })
+    .await;
     // One at a time, so that they are due in this order.
     let mut events: Vec<Uuid> = Vec::new();
     for _ in 0..20 {
