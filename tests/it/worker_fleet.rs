@@ -34,19 +34,18 @@ async fn two_workers_send_each_delivery_once() {
 async fn workers_come_and_go_and_nothing_is_sent_twice() {
     let mut world = World::new(|_, nth| {
         let status = if nth.of_id == 1 { 500 } else { 200 };
-        Reply::status(status).after(ms(10))
+        Reply::status(status).after(ms(300))
     })
     .await;
-    // One endpoint, so that of_id counts the attempts.
-    world
-        .endpoint("/in", "concurrency => 5, rate => 200, burst => 10")
-        .await;
-    world.worker();
+    // Whoever leaves has requests open, and a successor at work. One endpoint, so that of_id counts the attempts.
+    world.endpoint("/in", "concurrency => 20").await;
+    let mut owner = Worker::start(&world.database, |_| {});
     world.emit_many("a", 200).await;
-    for count in [40, 120, 200] {
-        let worker = Worker::start(&world.database, |_| {});
+    for count in [40, 120, 200, 280] {
         world.receiver.wait_for_count(count, LIMIT).await;
-        worker.stop().await;
+        let next = Worker::start(&world.database, |_| {});
+        owner.stop().await;
+        owner = next;
     }
     world.settled().await;
     let requests = world.receiver.requests();

@@ -134,6 +134,7 @@ async fn pauses_are_never_shortened_and_use_nothing_up() {
     let requests = world.arrived("/in", 60).await;
     world.settled().await;
     let (second, _) = answered(&requests, 1);
+    assert_eq!(between(&requests, requests[0].arrived, second), 5);
     assert_paused(&requests, requests[4].arrived, second + ms(3000));
     // 0 is the floor of a second, never a tight loop.
     let limited: Vec<_> = requests.iter().filter(|r| r.status == Some(429)).collect();
@@ -171,6 +172,10 @@ async fn retry_after_on_a_503_pauses_and_counts_as_a_failure() {
         (world.one::<i32>(sql, &[&endpoint]).await == 1).then_some(())
     })
     .await;
+    // Every worker knows.
+    let paused = "select coalesce(rate_limited_until > clock_timestamp(), false)
+                    from postrider.endpoint_state where endpoint_id = $1";
+    assert!(world.one::<bool>(paused, &[&endpoint]).await);
     let requests = world.arrived("/in", 6).await;
     let at = answered(&requests, 0).0;
     assert_paused(&requests, at, at + ms(2000));
