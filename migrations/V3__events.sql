@@ -32,6 +32,16 @@ comment on table postrider.outbox is 'An event not yet fanned out.';
 comment on column postrider.outbox.event_id is 'The event.';
 comment on column postrider.outbox.after_endpoint is 'null: not looked at. Else an event with too many endpoints for one step: the last endpoint done, 0 before the first.';
 
+create table postrider.deferred (
+    endpoint_id bigint not null,
+    event_id uuid not null,
+    primary key (endpoint_id, event_id)
+);
+create index deferred_event on postrider.deferred (event_id);
+comment on table postrider.deferred is 'A delivery that fan_out could not make yet, since a transaction held its endpoint''s state; usually empty.';
+comment on column postrider.deferred.endpoint_id is 'The endpoint.';
+comment on column postrider.deferred.event_id is 'The event.';
+
 create table postrider.idempotency_keys (
     tenant text not null,
     key text not null,

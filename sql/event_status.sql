@@ -29,7 +29,8 @@ select e.id as event_id,
        e.tenant,
        e.event_type,
        e.created_at,
-       case when exists (select from postrider.outbox o where o.event_id = e.id) then 'accepted'
+       case when exists (select from postrider.outbox o where o.event_id = e.id)
+                 or exists (select from postrider.deferred d where d.event_id = e.id) then 'accepted'
             when exists (select from postrider.pending p where p.event_id = e.id)
                  or postrider._count_finished(e.id, null) > 0 then 'fanned_out'
             else 'unmatched' end as state,

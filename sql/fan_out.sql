@@ -2,8 +2,10 @@
 --
 -- Locks, in order: the fan_out advisory lock (try only); the outbox rows it takes; the endpoint_state rows of
 -- every endpoint concerned, ids ascending, in a statement of their own, even where the mark is right already:
--- whoever gives an endpoint up locks its row and then looks for work, and must find ours. It reads events in
--- the same transaction that writes pending: that read's lock on the leaf keeps retention's TRUNCATE away.
+-- whoever gives an endpoint up locks its row and then looks for work, and must find ours. An endpoint that a
+-- transaction holds for long is not waited for: its deliveries go to `deferred` and are made by a later call. It
+-- reads events in the same transaction that writes pending: that read's lock on the leaf keeps retention's
+-- TRUNCATE away.
 
 -- One ordered index read per pattern, so that a step costs what it takes and not what is subscribed.
 create or replace function postrider._subscribers(tenant text, event_type text, after_endpoint bigint, max integer)
@@ -47,6 +49,10 @@ declare
     v_unowned boolean;
     v_owner uuid;
     v_more boolean;
+    v_deferring bigint[];  -- endpoints with deferred deliveries
+    v_held bigint[];       -- endpoints that somebody holds
+    v_resumed uuid[];      -- deferred deliveries made by this call: event, …
+    v_resumed_at bigint[]; -- … endpoint
 begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
@@ -66,7 +72,8 @@ begin
 
     v_ids := array(select o.event_id from postrider.outbox o
                     where o.after_endpoint is null order by o.event_id limit 1000 for update);
-    if v_large is null and cardinality(v_ids) = 0 then
+    v_deferring := array(select distinct d.endpoint_id from postrider.deferred d);
+    if v_large is null and cardinality(v_ids) = 0 and cardinality(v_deferring) = 0 then
         return next;
         return;
     end if;
@@ -134,15 +141,40 @@ begin
             update postrider.outbox o set after_endpoint = v_last where o.event_id = v_large;
             v_more := true;
         end if;
-        v_low := least(v_low, v_large);
-        v_high := greatest(v_high, v_large);
     end if;
 
     delete from postrider.outbox o where o.event_id = any (v_done);
 
-    perform from postrider.endpoint_state s
-      where s.endpoint_id = any (v_endpoints) order by s.endpoint_id for no key update;
+    v_events := coalesce(v_events, '{}');
+    v_endpoints := coalesce(v_endpoints, '{}');
+    v_held := postrider._lock_endpoints(v_endpoints || v_deferring, v_deferring);
     v_now := postrider.now();
+
+    -- Deferred deliveries whose endpoint is free again; and new ones that must wait.
+    if cardinality(v_deferring) > 0 then
+        with resumed as (
+            delete from postrider.deferred d
+             where (d.endpoint_id, d.event_id) in (
+                   select x.endpoint_id, x.event_id from postrider.deferred x
+                    where x.endpoint_id <> all (v_held)
+                    order by x.event_id, x.endpoint_id limit fan_out.max_deliveries)
+            returning d.event_id, d.endpoint_id
+        )
+        select array_agg(r.event_id), array_agg(r.endpoint_id) into v_resumed, v_resumed_at from resumed r;
+        v_more := v_more or coalesce(cardinality(v_resumed), 0) = fan_out.max_deliveries;
+    end if;
+    if cardinality(v_held) > 0 then
+        insert into postrider.deferred (endpoint_id, event_id)
+        select u.endpoint_id, u.event_id from unnest(v_events, v_endpoints) u (event_id, endpoint_id)
+         where u.endpoint_id = any (v_held);
+        select coalesce(array_agg(u.event_id), '{}'), coalesce(array_agg(u.endpoint_id), '{}')
+          into v_events, v_endpoints
+          from unnest(v_events, v_endpoints) u (event_id, endpoint_id)
+         where u.endpoint_id <> all (v_held);
+    end if;
+    v_events := v_events || v_resumed;
+    v_endpoints := v_endpoints || v_resumed_at;
+    select min(u.id::text)::uuid, max(u.id::text)::uuid into v_low, v_high from unnest(v_events) u (id);
 
     -- A new statement: endpoints and state are as of the locks.
     with owed as (

@@ -2,7 +2,7 @@
 -- so it costs about a second for each few million deliveries owed.
 
 create or replace view postrider.queue_depth as
-select (select count(*) from postrider.outbox) as outbox,
+select (select count(*) from postrider.outbox) + (select count(*) from postrider.deferred) as outbox,
        d.due,
        d.later,
        d.oldest_due_age,

@@ -1,10 +1,10 @@
 -- release_endpoints: gives endpoints up, with their pace.
 --
--- Locks: endpoint_state, ids ascending, in one statement; what is still owed is looked for in the next, or a
+-- Locks: endpoint_state, ids ascending, SKIP LOCKED, in one statement; what is still owed is looked for in the next, or a
 -- delivery fanned out meanwhile would be lost to sight.
 
 create or replace function postrider.release_endpoints(worker uuid, endpoint_ids bigint[], pace_ahead_ms bigint[])
-returns void
+returns setof bigint
 language plpgsql security definer
 set search_path to pg_catalog, pg_temp
 as $$
@@ -16,7 +16,7 @@ begin
     perform postrider._require_read_committed();
     v_mine := array(select s.endpoint_id from postrider.endpoint_state s
                      where s.endpoint_id = any (release_endpoints.endpoint_ids) and s.owner = release_endpoints.worker
-                     order by s.endpoint_id for no key update);
+                     order by s.endpoint_id for no key update skip locked);
     v_now := postrider.now();
     update postrider.endpoint_state s
        set owner = null,
@@ -28,7 +28,10 @@ begin
                 where s.endpoint_id = any (v_mine) and s.owner is null and s.next_claim_at <= v_now) then
         perform postrider._wake(null);
     end if;
+    return query
+        select s.endpoint_id from postrider.endpoint_state s
+         where s.endpoint_id = any (release_endpoints.endpoint_ids) and s.owner = release_endpoints.worker;
 end
 $$;
 comment on function postrider.release_endpoints(uuid, bigint[], bigint[]) is
-    'Gives up endpoints the worker owns, with how far ahead of now their pace stands, in milliseconds.';
+    'Gives up endpoints the worker owns, with how far ahead of now their pace stands, in milliseconds. Returns those it still owns, since a transaction holds them: release them again.';

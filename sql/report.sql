@@ -1,6 +1,7 @@
 -- report_attempts: takes a batch of attempts, settles their deliveries, counts failures, writes history.
 --
--- Locks, in order: endpoint_state of the endpoints reported on, ids ascending; their pending rows, (event,
+-- Locks, in order: endpoint_state of the endpoints reported on, ids ascending (of one that a transaction holds
+-- for long nothing is taken: `held`, report again); their pending rows, (event,
 -- endpoint) ascending; then append-only tables. Every judgement is made in a statement after the locks.
 --
 -- Idempotent: an attempt moves its delivery only if it is the next one of the current run, so a report
@@ -14,7 +15,7 @@ create or replace function postrider.report_attempts(
     waits_ms bigint[], answers text[]
 )
 returns table (endpoint_id bigint, owned boolean, stopped boolean, paused_ms bigint, probing boolean,
-               next_due_ms bigint, history_lost boolean)
+               next_due_ms bigint, history_lost boolean, held boolean)
 language plpgsql security definer
 set search_path to pg_catalog, pg_temp
 set plan_cache_mode to force_custom_plan
@@ -24,12 +25,28 @@ declare
     v_now timestamptz;
     v_moved bigint[];
     v_lost boolean := false;
+    v_held bigint[];
 begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
 
-    perform from postrider.endpoint_state s
-      where s.endpoint_id = any (report_attempts.endpoint_ids) order by s.endpoint_id for no key update;
+    v_held := postrider._lock_endpoints(report_attempts.endpoint_ids);
+    if cardinality(v_held) > 0 then
+        return query select h.id, true, true, 0::bigint, true, null::bigint, false, true from unnest(v_held) h (id);
+        select array_agg(r.seq), array_agg(r.event_id), array_agg(r.endpoint_id), array_agg(r.run), array_agg(r.number),
+               array_agg(r.ended_ago_ms), array_agg(r.duration_ms), array_agg(r.http_status), array_agg(r.error_code),
+               array_agg(r.error), array_agg(r.wait_ms), array_agg(r.answer)
+          into seqs, event_ids, endpoint_ids, runs, numbers, ended_ago_ms, durations_ms, http_statuses, error_codes,
+               errors, waits_ms, answers
+          from unnest(seqs, event_ids, endpoint_ids, runs, numbers, ended_ago_ms, durations_ms, http_statuses,
+                      error_codes, errors, waits_ms, answers)
+               r (seq, event_id, endpoint_id, run, number, ended_ago_ms, duration_ms, http_status,
+                  error_code, error, wait_ms, answer)
+         where r.endpoint_id <> all (v_held);
+        if seqs is null then
+            return;
+        end if;
+    end if;
     perform from postrider.pending p
        join unnest(report_attempts.event_ids, report_attempts.endpoint_ids) r (event_id, endpoint_id)
          on p.event_id = r.event_id and p.endpoint_id = r.endpoint_id
@@ -168,10 +185,10 @@ begin
                s.rung > 0 and s.failures > 0,
                (select postrider._ms_until(p.due_at, v_now) from postrider.pending p
                  where p.endpoint_id = s.endpoint_id order by p.due_at limit 1),
-               v_lost
+               v_lost, false
           from postrider.endpoint_state s
          where s.endpoint_id = any (report_attempts.endpoint_ids);
 end
 $$;
 comment on function postrider.report_attempts(uuid, bigint[], uuid[], bigint[], integer[], integer[], bigint[], integer[], integer[], text[], text[], bigint[], text[]) is
-    'Settles a batch of attempts. Returns for each endpoint what its owner must now do: whether it still owns it, is stopped, paused for how long, probing (one request at a time), when the earliest delivery owed is due, and whether history could not be written.';
+    'Settles a batch of attempts. Returns for each endpoint what its owner must now do: whether it still owns it, is stopped, paused for how long, probing (one request at a time), when the earliest delivery owed is due, whether history could not be written; held: a transaction holds the endpoint, nothing was taken, report again.';

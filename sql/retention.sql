@@ -74,6 +74,7 @@ set search_path to pg_catalog, pg_temp
 as $$
     select exists (select from postrider.pending p where p.event_id >= low and p.event_id < high)
         or exists (select from postrider.outbox o where o.event_id >= low and o.event_id < high)
+        or exists (select from postrider.deferred d where d.event_id >= low and d.event_id < high)
 $$;
 comment on function postrider._is_owed(uuid, uuid) is
     'Whether a delivery or an unfanned event with an id in this range is still owed.';

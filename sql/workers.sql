@@ -2,7 +2,7 @@
 --
 -- A lease ends only when a peer has seen the beat unchanged for a lease of its own time; no clock of the
 -- database decides it. Locks: the caller's own workers row, then the rows of peers that stopped beating
--- (SKIP LOCKED: whoever holds one is alive), then endpoint_state, ids ascending. A claim holds its worker's
+-- (SKIP LOCKED: whoever holds one is alive), then endpoint_state, ids ascending, SKIP LOCKED. A claim holds its worker's
 -- row FOR KEY SHARE, so the delete waits for it and the statement after it sees what was claimed.
 
 create or replace function postrider.register_worker(name text, version text)
@@ -33,9 +33,10 @@ as $$ select (extract(epoch from postrider.now()) * 1000000)::bigint $$;
 comment on function postrider._clock_us() is
     'The database clock in microseconds since 1970, which workers carry forward.';
 
--- Frees what a worker owned. A clean end leaves no lapse; either way the bucket of the next owner is empty,
--- since nobody knows where the pace stood.
-create or replace function postrider._free(worker uuid, lapsed boolean) returns integer
+-- Frees what is owned by nobody who is registered. An endpoint that a transaction holds is left for the next
+-- heartbeat: a heartbeat must not wait, or its own lease would go. A clean end leaves no lapse; either way the
+-- bucket of the next owner is empty, since nobody knows where the pace stood.
+create or replace function postrider._free_orphans(lapsed boolean) returns integer
 language plpgsql
 set search_path to pg_catalog, pg_temp
 as $$
@@ -45,13 +46,18 @@ declare
     v_now timestamptz;
 begin
     v_endpoints := array(select s.endpoint_id from postrider.endpoint_state s
-                          where s.owner = _free.worker order by s.endpoint_id for no key update);
+                          where s.owner is not null
+                            and not exists (select from postrider.workers w where w.id = s.owner)
+                          order by s.endpoint_id for no key update of s skip locked);
+    if cardinality(v_endpoints) = 0 then
+        return 0;
+    end if;
     v_now := postrider.now();
     update postrider.endpoint_state s
        set owner = null,
            pace_until = v_now + make_interval(secs => least(coalesce(n.burst, p.burst) / coalesce(n.rate, p.rate), 31536000)::double precision),
-           lapses = case when _free.lapsed then s.lapses + 1 else s.lapses end,
-           lapsed_until = case when _free.lapsed then v_now + postrider._lapse_delay(s.lapses + 1) else s.lapsed_until end
+           lapses = case when _free_orphans.lapsed then s.lapses + 1 else s.lapses end,
+           lapsed_until = case when _free_orphans.lapsed then v_now + postrider._lapse_delay(s.lapses + 1) else s.lapsed_until end
       from postrider.endpoints n
       join postrider.policies p on p.name = n.policy
      where s.endpoint_id = any (v_endpoints) and n.id = s.endpoint_id;
@@ -59,8 +65,8 @@ begin
     return cardinality(v_endpoints);
 end
 $$;
-comment on function postrider._free(uuid, boolean) is
-    'Takes all endpoints of a worker whose lease has ended from it.';
+comment on function postrider._free_orphans(boolean) is
+    'Takes all endpoints from workers that are not registered any more, but for those that a transaction holds.';
 
 create or replace function postrider._lapse_delay(lapses integer) returns interval
 language sql immutable parallel safe
@@ -80,7 +86,6 @@ as $$
 #variable_conflict use_column
 declare
     v_dead uuid;
-    v_freed integer := 0;
 begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
@@ -98,9 +103,8 @@ begin
          order by w.id for update of w skip locked
     loop
         delete from postrider.workers w where w.id = v_dead;
-        v_freed := v_freed + postrider._free(v_dead, true);
     end loop;
-    if v_freed > 0 then
+    if postrider._free_orphans(true) > 0 then
         perform postrider._wake(null);
     end if;
     return query
@@ -121,7 +125,7 @@ begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
     delete from postrider.workers w where w.id = deregister_worker.worker;
-    if postrider._free(deregister_worker.worker, deregister_worker.lapsed) > 0 then
+    if postrider._free_orphans(deregister_worker.lapsed) > 0 then
         perform postrider._wake(null);
     end if;
 end

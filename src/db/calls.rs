@@ -277,7 +277,7 @@ impl Db {
         let answers = column!(|a| a.answer.as_deref());
         let rows = self
             .call(
-                "select endpoint_id, owned, stopped, paused_ms, probing, next_due_ms, history_lost \
+                "select endpoint_id, owned, stopped, paused_ms, probing, next_due_ms, history_lost, held \
                  from postrider.report_attempts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
                 &[
                     (&worker, Type::UUID),
@@ -306,29 +306,35 @@ impl Db {
                     probing: row.try_get(4)?,
                     next_due: row.try_get::<_, Option<i64>>(5)?.map(duration),
                     history_lost: row.try_get(6)?,
+                    held: row.try_get(7)?,
                 })
             })
             .collect()
     }
 
-    /// Gives endpoints up, with how far ahead of now their pace stands.
+    /// Gives endpoints up, with how far ahead of now their pace stands. Returns those that it could not, since
+    /// a transaction holds them.
     pub async fn release(
         &self,
         worker: Uuid,
         endpoints: &[(i64, Duration)],
-    ) -> Result<(), DbError> {
+    ) -> Result<Vec<i64>, DbError> {
         let ids: Vec<i64> = endpoints.iter().map(|e| e.0).collect();
         let ahead: Vec<i64> = endpoints.iter().map(|e| millis(e.1)).collect();
-        self.call(
-            "select from postrider.release_endpoints($1, $2, $3)",
-            &[
-                (&worker, Type::UUID),
-                (&ids, Type::INT8_ARRAY),
-                (&ahead, Type::INT8_ARRAY),
-            ],
-        )
-        .await?;
-        Ok(())
+        let rows = self
+            .call(
+                "select endpoint_id from postrider.release_endpoints($1, $2, $3) r (endpoint_id)",
+                &[
+                    (&worker, Type::UUID),
+                    (&ids, Type::INT8_ARRAY),
+                    (&ahead, Type::INT8_ARRAY),
+                ],
+            )
+            .await?;
+        Ok(rows
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<_, _>>()?)
     }
 
     /// Ends the lease: cleanly, or as lapsed.

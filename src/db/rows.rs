@@ -184,4 +184,6 @@ pub struct Verdict {
     pub next_due: Option<Duration>,
     /// Whether history could not be written.
     pub history_lost: bool,
+    /// A transaction holds the endpoint: nothing was taken, report again.
+    pub held: bool,
 }

@@ -31,6 +31,7 @@ pub const SQL: &[(&str, &str)] = &[
     file!("sql", "errors.sql"),
     file!("sql", "event_types.sql"),
     file!("sql", "mark.sql"),
+    file!("sql", "lock.sql"),
     file!("sql", "url.sql"),
     file!("sql", "headers.sql"),
     file!("sql", "secrets.sql"),

@@ -53,7 +53,7 @@ pub(super) enum Event {
     /// `report_attempts` returned; attempts that are not stored come back.
     Reported(super::reporting::Reported),
     /// `release_endpoints` returned.
-    Released(Vec<(i64, Duration)>, Result<(), DbError>),
+    Released(Vec<(i64, Duration)>, Result<Vec<i64>, DbError>),
     /// `maintain` returned.
     Maintained(Result<(), DbError>),
 }
@@ -318,6 +318,8 @@ impl Engine {
             .parse::<Uuid>()
             .is_ok_and(|id| id == self.lease.worker)
         {
+            // Whoever changed one of ours may have held it while an event was fanned out.
+            self.fan_out_wanted = true;
             self.refresh_all(now);
         }
     }
@@ -414,6 +416,9 @@ impl Engine {
 
     pub(super) fn apply_verdicts(&mut self, verdicts: &[Verdict], now: Instant) {
         for verdict in verdicts {
+            if verdict.held {
+                continue;
+            }
             if verdict.history_lost {
                 self.telemetry.metrics.history_lost();
             }

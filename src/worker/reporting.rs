@@ -2,8 +2,8 @@
 //!
 //! A batch is whatever came while the last one was under way, so an idle worker reports at once and a busy one
 //! in bulk. A report that failed is repeated until it succeeds, and nothing is sent meanwhile: what the
-//! database does not know, a later owner would send again. An outcome that the database refuses, in every form,
-//! is set aside and tried again, and stops its own endpoint only.
+//! database does not know, a later owner would send again. An outcome that the database refuses in every form, or
+//! whose endpoint a transaction holds, is set aside and tried again, and stops its own endpoint only.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use crate::db::{Attempt, Db, DbError, Verdict};
 
 /// Most attempts in one report.
 const BATCH: usize = 500;
-/// How often what the database refused is tried again.
-const RETRY_STUCK: Duration = Duration::from_secs(2);
+/// How often what the database did not take is tried again.
+const RETRY_STUCK: Duration = Duration::from_millis(500);
 /// The error code of a delivery that ends since its outcome could not be stored.
 const UNREPORTABLE: &str = "unreportable";
 
@@ -25,7 +25,7 @@ pub(super) struct Reported {
     pub(super) stored: Vec<Attempt>,
     /// To be repeated: the database could not be asked.
     pub(super) unstored: Vec<Attempt>,
-    /// Refused by the database in every form.
+    /// Refused by the database in every form, or its endpoint is held by a transaction.
     pub(super) stuck: Vec<Attempt>,
     pub(super) error: Option<DbError>,
     pub(super) took: Duration,
@@ -116,8 +116,15 @@ pub(super) async fn store(db: &Db, worker: Uuid, batch: Vec<Attempt>) -> Reporte
     while let Some(mut batch) = todo.pop() {
         let refused = match db.report(worker, &batch).await {
             Ok(verdicts) => {
+                let is_held = |a: &Attempt| {
+                    verdicts
+                        .iter()
+                        .any(|v| v.held && v.endpoint_id == a.endpoint_id)
+                };
+                let (held, stored): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_held);
+                reported.stuck.extend(held);
+                reported.stored.extend(stored);
                 reported.verdicts.extend(verdicts);
-                reported.stored.extend(batch);
                 continue;
             }
             Err(error) if error.is_refusal() => error,

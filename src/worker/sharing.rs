@@ -86,7 +86,7 @@ impl Engine {
         let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
         tokio::spawn(async move {
             let result = db.release(worker, &batch).await;
-            if result.is_err() {
+            if !matches!(&result, Ok(held) if held.is_empty()) {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             events.send(Event::Released(batch, result))
@@ -96,13 +96,17 @@ impl Engine {
     pub(super) fn take_released(
         &mut self,
         batch: Vec<(i64, Duration)>,
-        result: Result<(), DbError>,
+        result: Result<Vec<i64>, DbError>,
     ) {
         self.release_busy = false;
         self.note_call("release", &result, None);
         match result {
-            // What was given up may be due again, for us as well as for others.
-            Ok(()) => self.claim_wanted = true,
+            Ok(held) => {
+                // What was given up may be due again, for us as well as for others.
+                self.claim_wanted = true;
+                let again = batch.into_iter().filter(|(id, _)| held.contains(id));
+                self.releasing.extend(again);
+            }
             Err(_) => self.releasing.extend(batch),
         }
     }
