@@ -32,7 +32,7 @@ async fn two_workers_send_each_delivery_once() {
 /// With retries in between, and workers that come and go.
 #[tokio::test]
 async fn workers_come_and_go_and_nothing_is_sent_twice() {
-    let mut world = World::new(|_, nth| {
+    let world = World::new(|_, nth| {
         let status = if nth.of_id == 1 { 500 } else { 200 };
         Reply::status(status).after(ms(300))
     })
