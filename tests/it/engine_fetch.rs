@@ -1,0 +1,303 @@
+//! fetch_deliveries: what the owner of an endpoint may start, bounded, with the settings of now.
+
+use uuid::Uuid;
+
+use crate::fixtures::engine::{Fetched, count, one, run};
+use crate::fixtures::lane::Lane;
+
+const PLENTY: i64 = 1_000_000;
+
+#[tokio::test]
+async fn only_the_owner_is_given_settings_and_deliveries() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let events = lane.owe(2).await;
+    let peer = e.worker().await;
+    for other in [peer, Uuid::new_v4()] {
+        assert!(
+            e.fetch(other, &[lane.endpoint], 10, &[], PLENTY)
+                .await
+                .is_empty()
+        );
+        assert!(e.settings(other, lane.endpoint).await.is_null());
+    }
+    let found = e
+        .fetch(lane.worker, &[lane.endpoint], 10, &[], PLENTY)
+        .await;
+    assert_eq!(found.iter().map(|f| f.event).collect::<Vec<_>>(), events);
+    assert!(
+        found
+            .iter()
+            .all(|f| f.run == 1 && f.number == 1 && f.body == "{}")
+    );
+    assert!(
+        found
+            .iter()
+            .all(|f| (259_100_000..=259_200_000).contains(&f.expires_in_ms))
+    );
+    // Nothing is marked by it.
+    let again = e.fetch(lane.worker, &[lane.endpoint], 10, &[], PLENTY).await;
+    let keys = |list: &[Fetched]| list.iter().map(|f| (f.event, f.number)).collect::<Vec<_>>();
+    assert_eq!(keys(&again), keys(&found));
+    assert!(
+        lane.owed::<bool>(events[0], "attempts = 0 and due_at <= postrider.now()")
+            .await
+    );
+}
+
+#[tokio::test]
+async fn settings_are_those_of_now() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    lane.owe(1).await;
+    let s = e.settings(lane.worker, lane.endpoint).await;
+    for (name, value) in [
+        ("rate", 10),
+        ("burst", 10),
+        ("concurrency", 5),
+        ("connect_timeout_ms", 3000),
+        ("request_timeout_ms", 10_000),
+        ("pause_default_ms", 60_000),
+        ("pause_min_ms", 1000),
+        ("pause_max_ms", 86_400_000),
+    ] {
+        assert_eq!(s[name].as_f64(), Some(f64::from(value)), "{name}: {s}");
+    }
+    assert_eq!(s["pause_on_503"], true);
+    assert_eq!(s["stopped"], false);
+    assert_eq!(s["signature"], "stripe");
+    let sql = format!(
+        "select postrider.update_endpoint({}, url => 'https://moved.example/', rate => 2.5, burst => 3, concurrency => 1,
+                                          policy => 'brisk', headers => '{{\"X-A\": \"b\"}}', signature => 'standard')",
+        lane.endpoint
+    );
+    run(&e.sql, &sql).await;
+    let s = e.settings(lane.worker, lane.endpoint).await;
+    assert_eq!(s["rate"].as_f64(), Some(2.5));
+    assert_eq!(s["burst"], 3);
+    assert_eq!(s["concurrency"], 1);
+    assert_eq!(s["request_timeout_ms"], 15_000);
+    assert_eq!(s["url"], "https://moved.example/");
+    assert_eq!(s["headers"]["X-A"], "b");
+    assert_eq!(s["signature"], "standard");
+    lane.verb("disable_endpoint").await;
+    assert_eq!(
+        e.settings(lane.worker, lane.endpoint).await["stopped"],
+        true
+    );
+    lane.verb("enable_endpoint").await;
+    lane.verb("delete_endpoint").await;
+    assert_eq!(
+        e.settings(lane.worker, lane.endpoint).await["stopped"],
+        true
+    );
+}
+
+#[tokio::test]
+async fn secrets_come_newest_first_and_go_when_their_overlap_ends() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    lane.owe(1).await;
+    let first: String = one(&e.sql, "select secret from postrider.endpoint_secrets").await;
+    let rotate = async |overlap: &str| -> String {
+        one(
+            &e.sql,
+            &format!(
+                "select postrider.rotate_secret({}, '{overlap}')",
+                lane.endpoint
+            ),
+        )
+        .await
+    };
+    let secrets = async || e.settings(lane.worker, lane.endpoint).await["secrets"].clone();
+    assert_eq!(secrets().await, serde_json::json!([first]));
+    let second = rotate("1 hour").await;
+    assert_eq!(secrets().await, serde_json::json!([second, first]));
+    let third = rotate("2 hours").await;
+    assert_eq!(secrets().await, serde_json::json!([third, second, first]));
+    e.pass(3601).await;
+    assert_eq!(secrets().await, serde_json::json!([third, second]));
+    e.pass(3600).await;
+    assert_eq!(secrets().await, serde_json::json!([third]));
+    let fourth = rotate("0").await;
+    assert_eq!(secrets().await, serde_json::json!([fourth]));
+}
+
+#[tokio::test]
+async fn what_is_in_hand_is_left_out_by_pair() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let events = lane.owe(4).await;
+    let other = e.endpoint("event_types => '{}'").await;
+    let hand = [
+        (events[0], lane.endpoint),
+        (events[2], lane.endpoint),
+        (events[1], other),
+    ];
+    let found = e
+        .fetch(lane.worker, &[lane.endpoint], 10, &hand, PLENTY)
+        .await;
+    assert_eq!(
+        found.iter().map(|f| f.event).collect::<Vec<_>>(),
+        [events[1], events[3]]
+    );
+    // The limit counts what is given, not what is skipped.
+    let found = e
+        .fetch(lane.worker, &[lane.endpoint], 1, &hand, PLENTY)
+        .await;
+    assert_eq!(
+        found.iter().map(|f| f.event).collect::<Vec<_>>(),
+        [events[1]]
+    );
+}
+
+#[tokio::test]
+async fn bodies_are_bounded_but_one_too_large_passes_alone() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let body = async |size: usize| {
+        let args = format!(
+            "'a.b', to_jsonb(repeat('é', {})), endpoint_id => {}",
+            (size - 2) / 2,
+            lane.endpoint
+        );
+        e.emit(&args).await
+    };
+    let large = body(5000).await;
+    let mut small = Vec::new();
+    for _ in 0..4 {
+        small.push(body(1000).await);
+    }
+    lane.owe(0).await;
+    let fetch = async |skip: &[(Uuid, i64)], bytes: i64| -> Vec<Uuid> {
+        let found = e
+            .fetch(lane.worker, &[lane.endpoint], 10, skip, bytes)
+            .await;
+        found.iter().map(|f| f.event).collect()
+    };
+    assert_eq!(fetch(&[], 2500).await, [large]);
+    assert_eq!(fetch(&[], 1).await, [large]);
+    let hand = [(large, lane.endpoint)];
+    assert_eq!(fetch(&hand, 2500).await, small[..2]);
+    assert_eq!(fetch(&hand, 4000).await, small);
+    assert_eq!(fetch(&[], 6000).await, [large, small[0]]);
+}
+
+#[tokio::test]
+async fn many_endpoints_share_the_bytes_in_turns() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let second = e.endpoint("event_types => '{}'").await;
+    for endpoint in [lane.endpoint, second] {
+        e.emit_many(
+            5,
+            &format!("'a.b', to_jsonb(repeat('x', 998)), endpoint_id => {endpoint}"),
+        )
+        .await;
+    }
+    lane.owe(0).await;
+    let found = e
+        .fetch(lane.worker, &[lane.endpoint, second], 5, &[], 4000)
+        .await;
+    let of = |endpoint| found.iter().filter(|f| f.endpoint == endpoint).count();
+    assert_eq!((of(lane.endpoint), of(second)), (2, 2));
+    let sql = format!(
+        "select count(*) filter (where settings is not null) from postrider.fetch_deliveries('{}', '{{{},{second}}}', '{{1,3}}', '{{}}', '{{}}', 100000)",
+        lane.worker, lane.endpoint
+    );
+    assert_eq!(one::<i64>(&e.sql, &sql).await, 2);
+    let sql = sql.replace(
+        "count(*) filter (where settings is not null)",
+        "count(event_id)",
+    );
+    assert_eq!(one::<i64>(&e.sql, &sql).await, 4);
+}
+
+#[tokio::test]
+async fn oldest_due_first() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let mut expected = Vec::new();
+    for minutes in [1, 3, 2] {
+        let args =
+            format!("'a.b', '{{}}', deliver_at => postrider.now() + interval '{minutes} min'");
+        expected.push(e.emit(&args).await);
+    }
+    expected.swap(1, 2);
+    e.fan_out().await;
+    e.pass(200).await;
+    lane.owe(0).await;
+    let found = e
+        .fetch(lane.worker, &[lane.endpoint], 10, &[], PLENTY)
+        .await;
+    assert_eq!(found.iter().map(|f| f.event).collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn what_is_past_its_time_to_live_ends_as_expired_when_met() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let old = lane.owe(2).await;
+    e.pass(72 * 3600 - 60).await;
+    assert_eq!(
+        e.fetch(lane.worker, &[lane.endpoint], 10, &[], PLENTY)
+            .await
+            .len(),
+        2
+    );
+    let young = e.emit("'a.b', '{}'").await;
+    e.fan_out().await;
+    e.pass(120).await;
+    let found = e
+        .fetch(lane.worker, &[lane.endpoint], 10, &[], PLENTY)
+        .await;
+    assert_eq!(found.iter().map(|f| f.event).collect::<Vec<_>>(), [young]);
+    for event in old {
+        assert_eq!(lane.ended(event).await.as_deref(), Some("expired"));
+    }
+    assert_eq!(
+        count(&e.sql, "postrider.finished where reason is not null").await,
+        2
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_given_while_paused_or_disabled() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    lane.owe(1).await;
+    let given = async || {
+        e.fetch(lane.worker, &[lane.endpoint], 10, &[], PLENTY)
+            .await
+            .len()
+    };
+    for (stop, go) in [
+        ("pause_endpoint", "resume_endpoint"),
+        ("disable_endpoint", "enable_endpoint"),
+    ] {
+        lane.verb(stop).await;
+        assert_eq!(given().await, 0, "{stop}");
+        lane.verb(go).await;
+        assert_eq!(given().await, 1, "{go}");
+    }
+}
+
+#[tokio::test]
+async fn after_a_pause_by_the_ladder_it_is_probed_also_by_the_next_owner() {
+    let lane = Lane::new("brisk").await;
+    let e = &lane.engine;
+    lane.fail(10).await;
+    e.pass(3601).await;
+    let probing = async |worker: Uuid| e.settings(worker, lane.endpoint).await["probing"].clone();
+    assert_eq!(probing(lane.worker).await, true);
+    e.release(lane.worker, lane.endpoint, 0).await;
+    let next = e.worker().await;
+    assert_eq!(e.claim(next, 1).await, [lane.endpoint]);
+    assert_eq!(probing(next).await, true);
+    let found = e.fetch(next, &[lane.endpoint], 1, &[], PLENTY).await;
+    let verdicts = e
+        .report(next, &[lane.attempt(found[0].event, 200).number(2)])
+        .await;
+    assert!(!verdicts[0].probing);
+    assert_eq!(probing(next).await, false);
+}
