@@ -36,7 +36,9 @@ async fn only_the_owner_is_given_settings_and_deliveries() {
             .all(|f| (259_100_000..=259_200_000).contains(&f.expires_in_ms))
     );
     // Nothing is marked by it.
-    let again = e.fetch(lane.worker, &[lane.endpoint], 10, &[], PLENTY).await;
+    let again = e
+        .fetch(lane.worker, &[lane.endpoint], 10, &[], PLENTY)
+        .await;
     let keys = |list: &[Fetched]| list.iter().map(|f| (f.event, f.number)).collect::<Vec<_>>();
     assert_eq!(keys(&again), keys(&found));
     assert!(

@@ -1,0 +1,263 @@
+//! report_attempts: an attempt moves its delivery once, if it is the next one of the current run.
+
+use uuid::Uuid;
+
+use crate::fixtures::engine::{Engine, all, count, one, run};
+use crate::fixtures::lane::Lane;
+
+/// Everything a repeated report must leave as it was.
+async fn everything(e: &Engine) -> String {
+    one(
+        &e.sql,
+        "select concat_ws(E'\n',
+             (select jsonb_agg(to_jsonb(p) order by event_id)::text from postrider.pending p),
+             (select jsonb_agg(to_jsonb(f) order by event_id)::text from postrider.finished f),
+             (select jsonb_agg(to_jsonb(a) order by seq)::text from postrider.attempts a),
+             (select jsonb_agg(to_jsonb(s))::text from postrider.endpoint_state s),
+             (select jsonb_agg(to_jsonb(t))::text from postrider.endpoint_stats t),
+             (select jsonb_agg(to_jsonb(l))::text from postrider.alerts l))",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a_repeated_report_changes_nothing() {
+    for policy in ["patient", "brisk"] {
+        for status in [200, 500, 404, 410, 429, 503] {
+            let lane = Lane::new(policy).await;
+            let events = lane.owe(3).await;
+            let mut batch: Vec<_> = events
+                .iter()
+                .map(|e| lane.attempt(*e, status).wait(30.0))
+                .collect();
+            lane.report(&batch).await;
+            let before = everything(&lane.engine).await;
+            // Sent again after its answer was lost, a moment later.
+            for attempt in &mut batch {
+                attempt.ago += 5000;
+            }
+            let mut verdicts = Vec::new();
+            for _ in 0..2 {
+                verdicts.push(lane.report(&batch).await);
+            }
+            assert_eq!(everything(&lane.engine).await, before, "{policy} {status}");
+            assert!(verdicts.iter().all(|v| v.owned && !v.history_lost));
+            // In part too, and mixed with something new.
+            let event = lane.owe(1).await[0];
+            let mixed = [batch[1].clone(), lane.attempt(event, 200), batch[0].clone()];
+            lane.report(&mixed).await;
+            assert_eq!(
+                lane.ended(event).await.as_deref(),
+                Some("delivered"),
+                "{policy} {status}"
+            );
+            assert_eq!(count(&lane.engine.sql, "postrider.attempts").await, 4);
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_the_next_attempt_of_a_delivery_moves_it() {
+    let lane = Lane::new("patient").await;
+    let event = lane.owe(1).await[0];
+    lane.report(&[lane.attempt(event, 500).number(2)]).await;
+    lane.report(&[lane.attempt(event, 200).number(3)]).await;
+    assert!(
+        lane.owed::<bool>(event, "attempts = 0 and failures = 0")
+            .await
+    );
+    assert_eq!(lane.failures().await, 0);
+    lane.report(&[lane.attempt(event, 500)]).await;
+    // A different request under a number that has been reported.
+    lane.report(&[lane.attempt(event, 500)]).await;
+    assert!(
+        lane.owed::<bool>(event, "attempts = 1 and failures = 1")
+            .await
+    );
+    assert_eq!(lane.failures().await, 1);
+    lane.report(&[lane.attempt(event, 429).number(2)]).await;
+    lane.report(&[lane.attempt(event, 200).number(3)]).await;
+    assert_eq!(lane.ended(event).await.as_deref(), Some("delivered"));
+    let e = &lane.engine;
+    let ended = "postrider.finished where attempts = 3 and failures = 1 and last_http_status = 200";
+    assert_eq!(count(&e.sql, ended).await, 1);
+    // All requests are kept; what moved nothing is marked.
+    let sql = "select array_agg(stale order by seq) from postrider.attempts";
+    let stale: Vec<bool> = one(&e.sql, sql).await;
+    assert_eq!(stale, [true, true, false, true, false, false]);
+    let sql = "select array[sum(delivered), sum(failed), sum(rate_limited)]::int[] from postrider.endpoint_stats";
+    assert_eq!(one::<Vec<i32>>(&e.sql, sql).await, [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn a_report_for_an_older_run_is_log_only() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let event = lane.owe(1).await[0];
+    lane.report(&[lane.attempt(event, 404)]).await;
+    run(
+        &e.sql,
+        &format!(
+            "select postrider.replay_delivery('{event}', {})",
+            lane.endpoint
+        ),
+    )
+    .await;
+    assert!(
+        lane.owed::<bool>(event, "run = 2 and attempts = 0 and failures = 0")
+            .await
+    );
+    let failures = lane.failures().await;
+    for status in [200, 500, 404] {
+        lane.report(&[lane.attempt(event, status)]).await;
+    }
+    assert!(
+        lane.owed::<bool>(event, "run = 2 and attempts = 0").await,
+        "someone asked for it again"
+    );
+    assert_eq!(lane.failures().await, failures);
+    assert_eq!(count(&e.sql, "postrider.attempts where stale").await, 3);
+    lane.report(&[lane.attempt(event, 200).run(2)]).await;
+    let ends: Vec<String> = all(
+        &e.sql,
+        "select run || status from postrider.finished order by run",
+    )
+    .await;
+    assert_eq!(ends, ["1rejected", "2delivered"]);
+}
+
+#[tokio::test]
+async fn what_was_cancelled_meanwhile_is_log_only() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let events = lane.owe(2).await;
+    lane.verb("delete_endpoint").await;
+    run(&e.sql, "select postrider.maintain()").await;
+    lane.report(&[lane.attempt(events[0], 200), lane.attempt(events[1], 500)])
+        .await;
+    for event in events {
+        assert_eq!(lane.ended(event).await.as_deref(), Some("cancelled"));
+    }
+    assert_eq!(count(&e.sql, "postrider.attempts where stale").await, 2);
+    assert_eq!(lane.failures().await, 0);
+}
+
+/// A lane whose lease has ended, and a worker that owns the endpoint now.
+async fn lapsed(n: usize) -> (Lane, Vec<Uuid>, Uuid) {
+    let lane = Lane::new("brisk").await;
+    let events = lane.owe(n).await;
+    let e = &lane.engine;
+    let next = e.worker().await;
+    let sql = format!(
+        "select postrider.heartbeat('{next}', '{{{}}}', '{{0}}')",
+        lane.worker
+    );
+    run(&e.sql, &sql).await;
+    assert_eq!(e.claim(next, 10).await, [lane.endpoint]);
+    (lane, events, next)
+}
+
+#[tokio::test]
+async fn a_late_2xx_settles_and_leaves_the_ladder_alone() {
+    let (lane, events, next) = lapsed(5).await;
+    let e = &lane.engine;
+    let failing: Vec<_> = events[..3]
+        .iter()
+        .map(|event| lane.attempt(*event, 500))
+        .collect();
+    e.report(next, &failing).await;
+    let before: String = e
+        .state(
+            lane.endpoint,
+            "concat_ws(',', failures, failing_since, rung, ladder_paused_until)",
+        )
+        .await;
+    // Whatever its number: the receiver has it.
+    let late = [
+        lane.attempt(events[0], 200),
+        lane.attempt(events[3], 204),
+        lane.attempt(events[4], 200).number(7),
+    ];
+    let verdict = lane.report(&late).await;
+    assert!(!verdict.owned);
+    for event in [events[0], events[3], events[4]] {
+        assert_eq!(lane.ended(event).await.as_deref(), Some("delivered"));
+    }
+    let after: String = e
+        .state(
+            lane.endpoint,
+            "concat_ws(',', failures, failing_since, rung, ladder_paused_until)",
+        )
+        .await;
+    assert_eq!(after, before);
+    // The new owner's own answer for it comes too late, and is kept.
+    e.report(next, &[lane.attempt(events[3], 500)]).await;
+    assert_eq!(lane.ended(events[3]).await.as_deref(), Some("delivered"));
+    assert_eq!(lane.failures().await, 3);
+}
+
+#[tokio::test]
+async fn any_other_late_answer_is_kept_marked_stale_and_moves_nothing() {
+    let (lane, events, next) = lapsed(4).await;
+    let e = &lane.engine;
+    let state = "concat_ws(',', failures, rung, rate_limited_until, disabled_at, owner, lapses)";
+    let before: String = e.state(lane.endpoint, state).await;
+    let late = [
+        lane.attempt(events[0], 500),
+        lane.attempt(events[1], 429).wait(600.0),
+        lane.attempt(events[2], 410),
+        lane.attempt(events[3], 0).failed("timeout"),
+    ];
+    assert!(!lane.report(&late).await.owned);
+    assert_eq!(e.state::<String>(lane.endpoint, state).await, before);
+    assert_eq!(
+        count(
+            &e.sql,
+            "postrider.pending where attempts = 0 and failures = 0"
+        )
+        .await,
+        4
+    );
+    assert_eq!(count(&e.sql, "postrider.attempts where stale").await, 4);
+    assert_eq!(count(&e.sql, "postrider.endpoint_stats").await, 0);
+    // The owner's attempt under the same number still counts.
+    e.report(next, &[lane.attempt(events[0], 500)]).await;
+    assert!(lane.owed::<bool>(events[0], "attempts = 1").await);
+}
+
+#[tokio::test]
+async fn a_success_on_a_healthy_endpoint_writes_neither_ladder_nor_pace() {
+    let lane = Lane::new("patient").await;
+    lane.once(200).await;
+    let row = "ctid::text || xmin::text";
+    let events = lane.owe(2).await;
+    let before: String = lane.engine.state(lane.endpoint, row).await;
+    lane.report(&[lane.attempt(events[0], 200)]).await;
+    lane.report(&[lane.attempt(events[1], 200)]).await;
+    assert_eq!(
+        lane.engine.state::<String>(lane.endpoint, row).await,
+        before
+    );
+}
+
+#[tokio::test]
+async fn statistics_and_state_are_written_once_per_endpoint_and_batch() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let sql = "create table public.writes (what text);
+               create function public.note() returns trigger language plpgsql as
+                   $$ begin insert into public.writes values (tg_table_name || tg_op); return null; end $$;
+               create trigger note after insert or update on postrider.endpoint_state for each row execute function public.note();
+               create trigger note after insert or update on postrider.endpoint_stats for each row execute function public.note()";
+    let events = lane.owe(12).await;
+    run(&e.sql, sql).await;
+    let batch: Vec<_> = events
+        .iter()
+        .zip([500, 429, 200, 500].iter().cycle())
+        .map(|(event, status)| lane.attempt(*event, *status))
+        .collect();
+    lane.report(&batch).await;
+    let mut writes: Vec<String> = all(&e.sql, "select what from public.writes").await;
+    writes.sort();
+    assert_eq!(writes, ["endpoint_stateUPDATE", "endpoint_statsINSERT"]);
+}
