@@ -181,7 +181,11 @@ fn outcomes(evidence: &Evidence, checks: &mut Checks) {
             ))
         })
         .collect();
-    let mut logged = evidence.attempts.clone();
+    let mut logged: Vec<_> = evidence
+        .attempts
+        .iter()
+        .map(|a| (a.event, a.endpoint, a.number, a.status))
+        .collect();
     seen.sort_unstable();
     logged.sort_unstable();
     checks.check(

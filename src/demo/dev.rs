@@ -29,7 +29,7 @@ pub async fn dev() -> Result<(), Error> {
     tokio::spawn(serve(listener, echo));
     introduce(&stage.url(), &receiver);
     tokio::select! {
-        error = stage.worker_ended() => return Err(error),
+        error = stage.worker_failed() => return Err(error),
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }

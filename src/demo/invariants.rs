@@ -41,6 +41,26 @@ pub fn expectations(evidence: &Evidence, played: &Played, checks: &mut Checks) {
         "more events were queued when the 429 came",
         format_args!("{} in the view deliveries", played.behind),
     );
+    let spec: Vec<i64> = evidence.with(Role::Spec).map(|e| e.id).collect();
+    let attempts = || {
+        evidence
+            .attempts
+            .iter()
+            .filter(|a| spec.contains(&a.endpoint))
+    };
+    let limited = attempts().find(|a| a.status == Some(429)).map(|a| a.worker);
+    let last = attempts().find(|a| a.event == played.subject && a.number == 3);
+    checks.check(
+        limited.is_some() && last.is_some_and(|a| Some(a.worker) != limited),
+        "the worker that got the 429 was stopped in the pause, and another went on",
+        format_args!(
+            "{} sent to it",
+            count(
+                attempts().map(|a| a.worker).collect::<BTreeSet<_>>().len(),
+                "worker"
+            )
+        ),
+    );
 }
 
 /// Checks the two invariants.

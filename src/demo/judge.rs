@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::Emitted;
 use super::cast::{Endpoint, Role};
 use super::receiver::Seen;
+use super::sql::Logged;
 
 /// Everything there is to judge by.
 pub struct Evidence<'a> {
@@ -18,8 +19,8 @@ pub struct Evidence<'a> {
     pub seen: Vec<Seen>,
     /// Endpoint, status and number of the view `deliveries`.
     pub outcomes: Vec<(i64, String, i64)>,
-    /// Event, endpoint, number and HTTP status of the table `attempts`.
-    pub attempts: Vec<(Uuid, i64, i32, Option<i32>)>,
+    /// The table `attempts`.
+    pub attempts: Vec<Logged>,
 }
 
 impl<'a> Evidence<'a> {

@@ -38,7 +38,7 @@ use judge::{Checks, Evidence};
 use narrate::Narrator;
 use receiver::{Receiver, Script};
 use show::{Show, count, line};
-use stage::Stage;
+use stage::{Stage, Stops};
 
 /// How long everything may take, from the first event to the last answer.
 const LIMIT: Duration = Duration::from_secs(50);
@@ -93,7 +93,7 @@ pub async fn run() -> Result<bool, Error> {
     let (client, other) = tokio::try_join!(stage.connect(), stage.connect())?;
     stage.add_worker("demo-1")?;
     stage.add_worker("demo-2")?;
-    stage.registered(&client).await?;
+    let workers = stage.registered(&client).await?;
     show.say("Postgres is up, the schema installed, two workers registered");
 
     let script = Arc::new(Script::default());
@@ -111,9 +111,10 @@ pub async fn run() -> Result<bool, Error> {
 
     show.heading("Live, as the receiver answers:");
     let mut narrator = Narrator::new(told, show, &endpoints, &expected(&endpoints)?);
+    let stops = stage.stops();
     let played = tokio::select! {
-        played = play((&client, &other), &endpoints, &script, show) => played?,
-        error = stage.worker_ended() => return Err(error),
+        played = play((&client, &other), &endpoints, (&script, &stops), show) => played?,
+        error = stage.worker_failed() => return Err(error),
         () = narrator.run() => return Err(Error::Late("the receiver, which is gone")),
     };
     narrator.finish();
@@ -135,7 +136,7 @@ pub async fn run() -> Result<bool, Error> {
     invariants::expectations(&evidence, &played.0, &mut checks);
     invariants::invariants(&evidence, &played.0, &mut checks);
     line(checks.lines());
-    report_workers(&sql::requests_by_worker(&client).await?);
+    report_workers(&workers, &evidence);
 
     show.heading("postrider status:");
     line(status::render(&client).await?);
@@ -156,12 +157,12 @@ pub async fn run() -> Result<bool, Error> {
 async fn play(
     (one, other): (&Client, &Client),
     endpoints: &[Endpoint],
-    script: &Script,
+    (script, stops): (&Script, &Stops),
     show: Show,
 ) -> Result<(scenario::Played, Vec<Emitted>), Error> {
     let spec = endpoints.first().ok_or(Error::Late("an endpoint"))?;
     let played = tokio::try_join!(
-        scenario::play(one, spec, script, show),
+        scenario::play(one, spec, script, stops, show),
         payloads::emit(other, show)
     )?;
     settled(one, show).await?;
@@ -189,13 +190,22 @@ fn expected(endpoints: &[Endpoint]) -> Result<HashMap<i64, usize>, Error> {
     Ok(endpoints.iter().map(wanted).collect())
 }
 
-fn report_workers(workers: &[(String, i64, i64)]) {
-    for (name, requests, hostile) in workers {
-        line(format_args!(
-            "    worker {name} sent {requests} requests, {hostile} of them to {}",
-            cast::spec().name
-        ));
-    }
+fn report_workers(workers: &HashMap<Uuid, String>, evidence: &Evidence) {
+    let spec = evidence.endpoints.first().map(|e| e.id);
+    let mut lines: Vec<String> = workers
+        .iter()
+        .map(|(id, name)| {
+            let sent = || evidence.attempts.iter().filter(|a| a.worker == *id);
+            let hostile = sent().filter(|a| Some(a.endpoint) == spec).count();
+            let requests = count(sent().count(), "request");
+            format!(
+                "    {name} sent {requests}, {hostile} of them to {}",
+                cast::spec().name
+            )
+        })
+        .collect();
+    lines.sort();
+    line(lines.join("\n"));
 }
 
 fn subscribed(event_types: &[&str]) -> String {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::cast::Endpoint;
 use super::receiver::Script;
 use super::show::{Show, short};
+use super::stage::Stops;
 use super::{Emitted, Error, sql};
 
 /// Events emitted while the second attempt is open: they stand in the queue when the 429 comes.
@@ -33,6 +34,7 @@ pub async fn play(
     client: &Client,
     endpoint: &Endpoint,
     script: &Script,
+    stops: &Stops,
     show: Show,
 ) -> Result<Played, Error> {
     let tenant = endpoint.part.tenant;
@@ -67,16 +69,25 @@ pub async fn play(
     for n in 1..=DURING {
         sleep(Duration::from_secs(1)).await;
         emitted.push(sql::emit(client, tenant, "invoice.updated", body(QUEUED + n)).await?);
-        if n == DURING {
-            let (state, left) = sql::state(client, endpoint.id).await?;
-            show.say(format_args!(
-                "{:<8} {DURING} more events emitted meanwhile; endpoint_health: {state}{}, {} owed",
-                endpoint.part.name,
-                left.map_or(String::new(), |s| format!(", {s:.1} s to go")),
-                sql::owed(client, endpoint.id).await?,
-            ));
+        if n == 1 {
+            let name = sql::last_sender(client, endpoint.id)
+                .await?
+                .unwrap_or_default();
+            if stops.stop(&name) {
+                show.say(format_args!(
+                    "{:<8} {name}, which got the 429, is stopped: the other worker must keep the pause",
+                    endpoint.part.name
+                ));
+            }
         }
     }
+    let (state, left) = sql::state(client, endpoint.id).await?;
+    show.say(format_args!(
+        "{:<8} {DURING} more events emitted meanwhile; endpoint_health: {state}{}, {} owed",
+        endpoint.part.name,
+        left.map_or(String::new(), |s| format!(", {s:.1} s to go")),
+        sql::owed(client, endpoint.id).await?,
+    ));
     Ok(Played {
         subject: id,
         emitted,

@@ -1,13 +1,14 @@
 //! Every statement of `demo` and `dev`.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::time::Instant;
 
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, Row};
 use uuid::Uuid;
 
 use super::Emitted;
-use super::cast::{Endpoint, Part, SPEC};
+use super::cast::{Endpoint, Part};
 
 /// Makes the database that the URL names.
 pub async fn create_database(client: &Client, name: &str) -> Result<(), Error> {
@@ -158,37 +159,51 @@ pub async fn outcomes(client: &Client) -> Result<Vec<(i64, String, i64)>, Error>
         .collect()
 }
 
-/// The logged attempts: event, endpoint, number, status.
-pub async fn attempts(client: &Client) -> Result<Vec<(Uuid, i64, i32, Option<i32>)>, Error> {
-    let sql = "select event_id, endpoint_id, number, http_status from postrider.attempts";
+/// An attempt as it was logged.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    /// The event.
+    pub event: Uuid,
+    /// The endpoint.
+    pub endpoint: i64,
+    /// Which attempt of the delivery.
+    pub number: i32,
+    /// The answer's status.
+    pub status: Option<i32>,
+    /// Who sent it.
+    pub worker: Uuid,
+}
+
+/// The logged attempts.
+pub async fn attempts(client: &Client) -> Result<Vec<Logged>, Error> {
+    let sql = "select event_id, endpoint_id, number, http_status, worker from postrider.attempts";
     let rows = client.query(sql, &[]).await?;
-    rows.iter()
-        .map(|row| {
-            Ok((
-                row.try_get(0)?,
-                row.try_get(1)?,
-                row.try_get(2)?,
-                row.try_get(3)?,
-            ))
+    let read = |row: &Row| {
+        Ok(Logged {
+            event: row.try_get(0)?,
+            endpoint: row.try_get(1)?,
+            number: row.try_get(2)?,
+            status: row.try_get(3)?,
+            worker: row.try_get(4)?,
         })
-        .collect()
+    };
+    rows.iter().map(read).collect()
 }
 
-/// How many workers are registered.
-pub async fn workers(client: &Client) -> Result<i64, Error> {
-    let sql = "select count(*) from postrider.workers";
-    client.query_one(sql, &[]).await?.try_get(0)
-}
-
-/// Requests of each live worker: all, and those to the specification's endpoint.
-pub async fn requests_by_worker(client: &Client) -> Result<Vec<(String, i64, i64)>, Error> {
-    let sql = "select w.name, count(a.seq), count(a.seq) filter (where e.tenant = $1)
-                 from postrider.workers w
-                 left join postrider.attempts a on a.worker = w.id
-                 left join postrider.endpoints e on e.id = a.endpoint_id
-                group by w.id, w.name order by w.name";
-    let rows = client.query(sql, &[&SPEC]).await?;
+/// The live workers: name by id.
+pub async fn workers(client: &Client) -> Result<HashMap<Uuid, String>, Error> {
+    let rows = client
+        .query("select id, name from postrider.workers", &[])
+        .await?;
     rows.iter()
-        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
         .collect()
+}
+
+/// The name of the worker that last reported an attempt for an endpoint, if it is live.
+pub async fn last_sender(client: &Client, endpoint: i64) -> Result<Option<String>, Error> {
+    let sql = "select w.name from postrider.attempts a join postrider.workers w on w.id = a.worker
+                where a.endpoint_id = $1 order by a.started_at desc limit 1";
+    let row = client.query_opt(sql, &[&endpoint]).await?;
+    row.map(|row| row.try_get(0)).transpose()
 }

@@ -1,11 +1,13 @@
 //! What `demo` and `dev` stand on: a private Postgres with the schema, and workers in this process.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
+use uuid::Uuid;
 
 use super::{Error, sql};
 use crate::admin::Telemetry;
@@ -19,8 +21,20 @@ const DATABASE: &str = "postrider";
 pub struct Stage {
     server: Embedded,
     database: Database,
-    stop: watch::Sender<bool>,
+    stops: Stops,
     workers: JoinSet<Result<(), worker::Error>>,
+}
+
+/// Stops workers.
+#[derive(Clone, Debug, Default)]
+pub struct Stops(HashMap<String, watch::Sender<bool>>);
+
+impl Stops {
+    /// Asks one to stop; false if there is none of that name.
+    #[must_use]
+    pub fn stop(&self, worker: &str) -> bool {
+        self.0.get(worker).is_some_and(|s| !s.send_replace(true))
+    }
 }
 
 impl Stage {
@@ -35,7 +49,7 @@ impl Stage {
         Ok(Self {
             server,
             database,
-            stop: watch::Sender::new(false),
+            stops: Stops::default(),
             workers: JoinSet::new(),
         })
     }
@@ -52,26 +66,36 @@ impl Stage {
             allow_networks: vec![loopback],
             listen: None,
         };
+        let stop = watch::Sender::new(false);
         self.workers.spawn(worker::run(
             self.database.named("postrider worker"),
             options,
             Arc::new(Telemetry::new()),
-            self.stop.subscribe(),
+            stop.subscribe(),
         ));
+        self.stops.0.insert(name.to_owned(), stop);
         Ok(())
     }
 
-    /// Waits until all of them are registered.
-    pub async fn registered(&self, client: &Client) -> Result<(), Error> {
-        let wanted = i64::try_from(self.workers.len()).unwrap_or(i64::MAX);
+    /// Waits until all of them are registered; their names by id.
+    pub async fn registered(&self, client: &Client) -> Result<HashMap<Uuid, String>, Error> {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while sql::workers(client).await? < wanted {
+        loop {
+            let workers = sql::workers(client).await?;
+            if workers.len() == self.workers.len() {
+                return Ok(workers);
+            }
             if Instant::now() > deadline {
                 return Err(Error::Late("the registration of the workers"));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(())
+    }
+
+    /// To stop a worker by its name, as SIGTERM would.
+    #[must_use]
+    pub fn stops(&self) -> Stops {
+        self.stops.clone()
     }
 
     /// A connection of the application or the operator.
@@ -85,19 +109,23 @@ impl Stage {
         self.server.url(DATABASE)
     }
 
-    /// Returns when a worker has ended by itself, which none should.
-    pub async fn worker_ended(&mut self) -> Error {
-        match self.workers.join_next().await {
-            Some(Ok(Err(error))) => error.into(),
-            Some(Err(error)) => std::io::Error::from(error).into(),
-            Some(Ok(Ok(()))) => Error::Late("a worker that ended by itself"),
-            None => std::future::pending().await,
+    /// Returns when a worker has failed, which none should.
+    pub async fn worker_failed(&mut self) -> Error {
+        loop {
+            match self.workers.join_next().await {
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(error))) => return error.into(),
+                Some(Err(error)) => return std::io::Error::from(error).into(),
+                None => std::future::pending().await,
+            }
         }
     }
 
     /// Lets the workers finish; Postgres and its directory go at once, nobody needs them any more.
     pub async fn end(mut self) -> Result<(), Error> {
-        self.stop.send_replace(true);
+        for stop in self.stops.0.values() {
+            stop.send_replace(true);
+        }
         while let Some(ended) = self.workers.join_next().await {
             ended.map_err(std::io::Error::from)??;
         }

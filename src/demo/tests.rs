@@ -15,6 +15,7 @@ use super::cast::{self, Endpoint, Role, Style};
 use super::judge::{Checks, Evidence};
 use super::receiver::Seen;
 use super::scenario::{Played, QUEUED};
+use super::sql::Logged;
 use super::{Emitted, check, invariants, isolation};
 
 struct World {
@@ -157,14 +158,12 @@ fn broken(world: &World) -> usize {
             .collect(),
         attempts: seen
             .iter()
-            .map(|s| {
-                let number = i32::try_from(s.attempt()).unwrap();
-                (
-                    s.event().unwrap(),
-                    id(&s.endpoint),
-                    number,
-                    Some(i32::from(s.status)),
-                )
+            .map(|s| Logged {
+                event: s.event().unwrap(),
+                endpoint: id(&s.endpoint),
+                number: i32::try_from(s.attempt()).unwrap(),
+                status: Some(i32::from(s.status)),
+                worker: Uuid::from_u128(u128::from(s.status)),
             })
             .collect(),
         seen,
