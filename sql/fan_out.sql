@@ -144,6 +144,7 @@ begin
     end if;
 
     delete from postrider.outbox o where o.event_id = any (v_done);
+    v_more := v_more or exists (select from postrider.outbox o where o.after_endpoint is not null);
 
     v_events := coalesce(v_events, '{}');
     v_endpoints := coalesce(v_endpoints, '{}');

@@ -19,12 +19,15 @@ begin
     insert into postrider.workers (name, version, registered_at, seen_at)
     values (register_worker.name, register_worker.version, postrider.now(), postrider.now())
     returning id into v_worker;
+    if postrider._free_orphans(true) > 0 then
+        perform postrider._wake(null);
+    end if;
     return query
         select v_worker, w.id, w.beat, postrider._clock_us() from postrider.workers w order by w.id;
 end
 $$;
 comment on function postrider.register_worker(text, text) is
-    'Registers a worker under a fresh id; a row per live worker, itself included, with the beat to watch from now on and the database clock in microseconds since 1970.';
+    'Registers a worker under a fresh id, and frees what nobody who is registered owns; a row per live worker, itself included, with the beat to watch from now on and the database clock in microseconds since 1970.';
 
 create or replace function postrider._clock_us() returns bigint
 language sql stable

@@ -39,15 +39,10 @@ pub struct Cli {
         default_value = "text"
     )]
     pub log_format: LogFormat,
-    /// What is logged: error, warn, info, debug, or a filter such as `postrider=debug,hyper=info`.
-    #[arg(
-        long,
-        global = true,
-        env = "POSTRIDER_LOG",
-        default_value = "warn,postrider=info",
-        value_name = "FILTER"
-    )]
-    pub log: String,
+    /// What is logged: error, warn, info, debug, or a filter such as `postrider=debug,hyper=info`; by default
+    /// warnings, and what Postrider itself has to say.
+    #[arg(long, global = true, env = "POSTRIDER_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
 }
 
 /// How logs are written.

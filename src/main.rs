@@ -1,6 +1,10 @@
 //! The program: reads the command line and calls the library.
 
-use std::{io::Write, process::ExitCode, sync::Arc};
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use clap::Parser;
 use postrider::{
@@ -18,15 +22,22 @@ use tracing_subscriber::EnvFilter;
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = match EnvFilter::try_new(&cli.log) {
+    let shown = matches!(cli.command, Command::Demo | Command::Dev);
+    let filter = cli.log.as_deref().unwrap_or(if shown {
+        "error"
+    } else {
+        "warn,postrider=info"
+    });
+    let filter = match EnvFilter::try_new(filter) {
         Ok(filter) => filter,
         Err(error) => {
-            eprintln!("postrider: --log {:?}: {error}", cli.log);
+            eprintln!("postrider: --log: {error}");
             return ExitCode::from(2);
         }
     };
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match cli.log_format {
         LogFormat::Text => logs.init(),

@@ -8,12 +8,12 @@ use crate::fixtures::engine::{Engine, count, one, run};
 use crate::fixtures::eventually;
 use crate::fixtures::lane::Lane;
 
-/// Waits until another session waits for a lock.
-async fn someone_waits(e: &Engine) {
+/// Waits until another session waits for a lock, or has gone on without it.
+async fn waits_or_ended<T>(e: &Engine, call: &tokio::task::JoinHandle<T>) {
     let waiting = "pg_locks l join pg_stat_activity a using (pid)
                    where not l.granted and a.datname = current_database()";
     eventually(Duration::from_secs(10), async || {
-        (count(&e.sql, waiting).await > 0).then_some(())
+        (call.is_finished() || count(&e.sql, waiting).await > 0).then_some(())
     })
     .await;
 }
@@ -24,11 +24,19 @@ async fn in_this_order(lane: &Lane, first: &str, second: &str) {
     e.emit("'a.b', '{}'").await;
     let (a, b) = (e.session().await, e.session().await);
     run(&a, &format!("begin; {first}")).await;
-    let second = second.to_owned();
-    let waiting = tokio::spawn(async move { run(&b, &second).await });
-    someone_waits(e).await;
+    let call = second.to_owned();
+    let waiting = tokio::spawn(async move { run(&b, &call).await });
+    waits_or_ended(e, &waiting).await;
     run(&a, "commit").await;
     waiting.await.unwrap();
+    // What was left for later, since the other held the endpoint.
+    for call in [
+        second,
+        &calls(lane).0,
+        "select postrider.register_worker('last', '0')",
+    ] {
+        run(&e.sql, call).await;
+    }
     assert_eq!(count(&e.sql, "postrider.pending").await, 1);
     let seen = "owner is null and next_claim_at <= postrider.now()";
     assert!(

@@ -11,6 +11,7 @@ mod engine_emit;
 mod engine_fan_out;
 mod engine_fan_out_steps;
 mod engine_fetch;
+mod engine_held;
 mod engine_idempotency;
 mod engine_notify;
 mod engine_release;
