@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::fixtures::arrivals::{assert_once_each, assert_one_flight};
 use crate::fixtures::eventually;
 use crate::fixtures::http::Reply;
+use crate::fixtures::receiver::Recorded;
 use crate::fixtures::worker::{LIMIT, Worker, ms};
 use crate::fixtures::world::World;
 
@@ -42,7 +43,11 @@ async fn workers_come_and_go_and_nothing_is_sent_twice() {
     let mut owner = Worker::start(&world.database, |_| {});
     world.emit_many("a", 200).await;
     for count in [40, 120, 200, 280] {
-        world.receiver.wait_for_count(count, LIMIT).await;
+        let at_work = |all: &[Recorded]| {
+            let open = all.iter().filter(|r| r.finished.is_none()).count();
+            all.len() >= count && open == 20
+        };
+        world.receiver.wait_for(LIMIT, at_work).await;
         let next = Worker::start(&world.database, |_| {});
         owner.stop().await;
         owner = next;
