@@ -361,7 +361,9 @@ impl Owned {
         };
         match target {
             Ok(()) => {
-                self.queue.extend(fresh);
+                if !self.gate.stopped() {
+                    self.queue.extend(fresh);
+                }
                 Vec::new()
             }
             Err(reason) => {
@@ -397,6 +399,13 @@ impl Owned {
         let stopped = settings.stopped || (outdated && self.gate.stopped());
         self.gate
             .tell(if outdated { told.max(known) } else { told }, stopped);
+        if stopped {
+            // Nothing is sent any more, so nothing of it need be usable: a deleted endpoint has no secret.
+            self.queue.clear();
+            self.settings = Some(settings);
+            self.asked_at = Some(asked_at);
+            return Ok(());
+        }
         let usable = match (&self.target, &self.settings) {
             (Some(target), Some(old)) if target.fits(old, &settings) => Ok(target.clone()),
             _ => Target::new(&settings).map(Arc::new),
