@@ -5,13 +5,13 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use uuid::Uuid;
 
-use super::{pace::Pace, target::Target};
+use super::{gate::Gate, target::Target};
 use crate::db::{Delivery, Fetched, Settings, Verdict};
 
 /// How long settings may be used after they were asked for. What an operator changes takes effect within it.
@@ -32,78 +32,6 @@ pub(super) enum LastAnswer {
     Slow,
     /// None came.
     None,
-}
-
-/// What decides whether a request may leave now; shared with the endpoint's open requests, which test it
-/// again as their last act before the first byte.
-#[derive(Debug)]
-pub(super) struct Gate(Mutex<GateState>);
-
-#[derive(Debug)]
-struct GateState {
-    pace: Pace,
-    /// By an answer of this worker's; ends by itself only.
-    asked_until: Option<Instant>,
-    /// By the database, as last heard.
-    told_until: Option<Instant>,
-    stopped: bool,
-}
-
-impl Gate {
-    fn lock(&self) -> MutexGuard<'_, GateState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// When the longest pause ends, if one holds at `now`.
-    pub(super) fn paused_until(&self, now: Instant) -> Option<Instant> {
-        let state = self.lock();
-        state
-            .asked_until
-            .max(state.told_until)
-            .filter(|until| *until > now)
-    }
-
-    /// When the last pause ends or ended.
-    fn pause_end(&self) -> Option<Instant> {
-        let state = self.lock();
-        state.asked_until.max(state.told_until)
-    }
-
-    /// Whether a request may still leave: neither paused nor stopped.
-    pub(super) fn open(&self) -> bool {
-        let now = Instant::now();
-        !self.lock().stopped && self.paused_until(now).is_none()
-    }
-
-    pub(super) fn stopped(&self) -> bool {
-        self.lock().stopped
-    }
-
-    /// The endpoint asked for a pause until then. Never shortened.
-    pub(super) fn ask(&self, until: Instant) {
-        let mut state = self.lock();
-        state.asked_until = state.asked_until.max(Some(until));
-    }
-
-    fn tell(&self, until: Option<Instant>, stopped: bool) {
-        let mut state = self.lock();
-        state.told_until = until;
-        state.stopped = stopped;
-    }
-
-    /// Takes a token of the pace, or says when there will be one.
-    pub(super) fn take_token(&self, now: Instant) -> Result<(), Instant> {
-        self.lock().pace.take(now)
-    }
-
-    pub(super) fn next_token(&self, now: Instant) -> Instant {
-        self.lock().pace.next(now)
-    }
-
-    /// How far ahead of now the pace stands, for the next owner.
-    pub(super) fn pace_ahead(&self, now: Instant) -> Duration {
-        self.lock().pace.ahead(now)
-    }
 }
 
 /// Whether the next request of an endpoint may start.
@@ -167,12 +95,7 @@ pub(super) struct Owned {
 impl Owned {
     pub(super) fn new(ahead: Duration, now: Instant) -> Self {
         Self {
-            gate: Arc::new(Gate(Mutex::new(GateState {
-                pace: Pace::new(1.0, 1, Duration::ZERO, now),
-                asked_until: None,
-                told_until: None,
-                stopped: false,
-            }))),
+            gate: Arc::new(Gate::new(now)),
             target: None,
             queue: VecDeque::new(),
             in_hand: HashSet::new(),
@@ -383,25 +306,23 @@ impl Owned {
         asked_at: Instant,
         now: Instant,
     ) -> Result<(), String> {
-        {
-            let mut gate = self.gate.lock();
-            if self.settings.is_none() {
-                let ahead = std::mem::take(&mut self.ahead);
-                gate.pace = Pace::new(settings.rate, settings.burst, ahead, now);
-            } else {
-                gate.pace.set(settings.rate, settings.burst, now);
-            }
-        }
+        let ahead = self
+            .settings
+            .is_none()
+            .then(|| std::mem::take(&mut self.ahead));
+        self.gate
+            .set_pace(settings.rate, settings.burst, ahead, now);
         // A verdict that came after this was asked for knows more: only ever add to it.
         let outdated = self.verdict_at.is_some_and(|at| at > asked_at);
         let told = settings.paused_ms.map(|ms| now + Duration::from_millis(ms));
-        let known = self.gate.lock().told_until;
+        let known = self.gate.told_until();
         let stopped = settings.stopped || (outdated && self.gate.stopped());
         self.gate
             .tell(if outdated { told.max(known) } else { told }, stopped);
         if stopped {
             // Nothing is sent any more, so nothing of it need be usable: a deleted endpoint has no secret.
             self.queue.clear();
+            self.target = None;
             self.settings = Some(settings);
             self.asked_at = Some(asked_at);
             return Ok(());

@@ -1,13 +1,14 @@
 //! The worker: one lease after another, each a loop over the endpoints it owns.
 //!
 //! - [`lease`] registers and beats; it knows when the worker must stop.
-//! - `wake` listens; `refill` fans out, claims and fetches; `endpoint` is what is held of an endpoint;
-//!   `pace` is its rate.
+//! - `wake` listens; `refill` fans out, claims and fetches; `endpoint` is what is held of an endpoint,
+//!   `gate` whether its next request may leave, `pace` its rate.
 //! - `sending` turns deliveries into requests and answers into outcomes; `reporting` stores them.
 //! - `sharing` gives endpoints up. `engine` is the loop that calls all of these.
 
 mod endpoint;
 mod engine;
+mod gate;
 pub mod lease;
 pub mod pace;
 mod refill;

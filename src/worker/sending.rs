@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    endpoint::{Gate, LastAnswer, Start},
+    endpoint::{LastAnswer, Start},
     engine::{Engine, Event, Flight},
+    gate::Gate,
     lease::Lease,
     target::Target,
 };
