@@ -4,10 +4,11 @@
 //! - `wake` listens; `refill` fans out, claims and fetches; `endpoint` is what is held of an endpoint,
 //!   `gate` whether its next request may leave, `pace` its rate.
 //! - `sending` turns deliveries into requests and answers into outcomes; `reporting` stores them.
-//! - `sharing` gives endpoints up. `engine` is the loop that calls all of these.
+//! - `sharing` gives endpoints up. `engine` is the loop that calls all of these, `events` what comes back to it.
 
 mod endpoint;
 mod engine;
+mod events;
 mod gate;
 pub mod lease;
 pub mod pace;

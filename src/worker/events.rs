@@ -1,0 +1,119 @@
+//! What comes back to the loop, and where it goes.
+
+use std::time::Instant;
+
+use uuid::Uuid;
+
+use super::{
+    endpoint::{LastAnswer, Owned, Start},
+    engine::{Engine, Event},
+};
+use crate::db::Verdict;
+
+impl Engine {
+    pub(super) fn take(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Hint(payload) => self.take_hint(&payload, now),
+            Event::Listening(listening) => {
+                self.telemetry.health.listening(listening);
+                if listening {
+                    self.fan_out_wanted = true;
+                    self.claim_wanted = true;
+                    self.refresh_all(now);
+                }
+            }
+            Event::Answered(seq, answer) => self.take_answer(seq, answer, now),
+            Event::FannedOut(result, took) => self.take_fan_out(result, took, now),
+            Event::Claimed(result, took) => self.take_claim(result, took, now),
+            Event::Fetched {
+                wanted,
+                asked_at,
+                result,
+            } => self.take_fetched(wanted, asked_at, result, now),
+            Event::Reported(reported) => self.take_reported(reported, now),
+            Event::Released(endpoints, result) => self.take_released(endpoints, result),
+            Event::Maintained(result) => {
+                self.maintaining = false;
+                self.note_call("maintain", &result.map(|()| 0), None);
+            }
+        }
+    }
+
+    fn take_hint(&mut self, payload: &str, now: Instant) {
+        if payload.is_empty() {
+            self.fan_out_wanted = true;
+            self.claim_wanted = true;
+            self.look.soon(now);
+        } else if payload
+            .parse::<Uuid>()
+            .is_ok_and(|id| id == self.lease.worker)
+        {
+            // Whoever changed one of ours may have held it while an event was fanned out.
+            self.fan_out_wanted = true;
+            self.refresh_all(now);
+        }
+    }
+
+    pub(super) fn refresh_all(&mut self, now: Instant) {
+        let ids: Vec<i64> = self.endpoints.keys().copied().collect();
+        for id in ids {
+            if let Some(owned) = self.endpoints.get_mut(&id) {
+                owned.poke(now);
+            }
+            self.touch(id, now);
+        }
+    }
+
+    /// Puts an endpoint where it belongs now: to be fetched for, ready for a slot, and on the timer.
+    pub(super) fn touch(&mut self, id: i64, now: Instant) {
+        let Some(owned) = self.endpoints.get_mut(&id) else {
+            return;
+        };
+        if !owned.wanted && owned.wants_fetch(now).is_some() {
+            owned.wanted = true;
+            self.wanted.push(id);
+        }
+        if !owned.queued && owned.may_start(now) == Start::Now {
+            owned.queued = true;
+            let slow = usize::from(owned.last_answer != LastAnswer::Quick);
+            self.ready[slow].push_back(id);
+        }
+        let next = owned.next_turn(now);
+        let at = owned.timer.map_or(next, |old| {
+            self.timers.remove(&(old, id));
+            next
+        });
+        owned.timer = Some(at);
+        self.timers.insert((at, id));
+    }
+
+    /// Forgets an endpoint that is given up or lost.
+    pub(super) fn forget(&mut self, id: i64) -> Option<Owned> {
+        let owned = self.endpoints.remove(&id)?;
+        if let Some(at) = owned.timer {
+            self.timers.remove(&(at, id));
+        }
+        self.ready.iter_mut().for_each(|q| q.retain(|e| *e != id));
+        Some(owned)
+    }
+
+    pub(super) fn apply_verdicts(&mut self, verdicts: &[Verdict], now: Instant) {
+        for verdict in verdicts {
+            if verdict.held {
+                continue;
+            }
+            if verdict.history_lost {
+                self.telemetry.metrics.history_lost();
+            }
+            if let Some(owned) = self.endpoints.get_mut(&verdict.endpoint_id) {
+                if verdict.owned {
+                    owned.take_verdict(verdict, now);
+                } else {
+                    self.forget(verdict.endpoint_id);
+                }
+            }
+            self.touch(verdict.endpoint_id, now);
+        }
+    }
+}
