@@ -1,8 +1,11 @@
 //! The command line. Every flag has an environment twin.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{ffi::OsStr, net::SocketAddr, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    builder::BoolishValueParser,
+};
 use ipnet::IpNet;
 
 use crate::delivery::address::parse_network;
@@ -21,8 +24,8 @@ First steps:
   postrider status                     what is waiting, and for what
   postrider doctor                     what is wrong, if anything
 
-Exit status: 0 done; 1 failed, or doctor found a fault; 2 the command line cannot be read; 3 the schema does
-not fit this release.";
+Exit status: 0 done; 1 failed, or doctor found a fault or could not look; 2 the command line cannot be read;
+3 the schema does not fit this release; 130 told a second time to stop.";
 
 /// Delivers webhooks from Postgres: emitted in your transaction, signed, paced, retried, visible in SQL.
 #[derive(Debug, Parser)]
@@ -43,6 +46,27 @@ pub struct Cli {
     /// warnings, and what Postrider itself has to say.
     #[arg(long, global = true, env = "POSTRIDER_LOG", value_name = "FILTER")]
     pub log: Option<String>,
+}
+
+impl Cli {
+    /// Reads the command line and the environment; prints what is wrong, or the help asked for, and exits.
+    #[must_use]
+    pub fn read() -> Self {
+        let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+        let matches = without(Self::command(), &is_empty).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// The command without the environment twins named by `unset`. An empty variable counts as one that is not set, as
+/// libpq has it: `${LIMIT:-}` is empty.
+fn without(command: clap::Command, unset: &dyn Fn(&OsStr) -> bool) -> clap::Command {
+    command
+        .mut_args(|arg| match arg.get_env() {
+            Some(name) if unset(name) => arg.env(None::<&'static str>),
+            _ => arg,
+        })
+        .mut_subcommands(|command| without(command, unset))
 }
 
 /// How logs are written.
@@ -78,7 +102,9 @@ pub enum Command {
     Demo,
     /// Start a private Postgres, a worker and a receiver that stay up, and print how to use them.
     Dev,
-    /// Say what is wrong with this installation, if anything; exits 1 on a fault.
+    /// Say what is wrong with this installation, if anything; exits 1 on a fault, or where it could not look.
+    ///
+    /// Run it as the owner of the schema: other roles may not see enough.
     Doctor {
         /// The database.
         #[command(flatten)]
@@ -110,7 +136,7 @@ pub struct WorkerArgs {
     #[command(flatten)]
     pub database: DatabaseArgs,
     /// Install or upgrade the schema first; needs its owner's rights.
-    #[arg(long, env = "POSTRIDER_MIGRATE")]
+    #[arg(long, env = "POSTRIDER_MIGRATE", value_parser = BoolishValueParser::new())]
     pub migrate: bool,
     /// A direct connection for LISTEN, when the other one goes through a transaction-pooling proxy.
     #[arg(
@@ -181,7 +207,6 @@ fn lease(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -203,6 +228,20 @@ mod tests {
         for arg in worker.get_arguments().filter(|a| a.get_id() != "help") {
             assert!(arg.get_env().is_some(), "{}", arg.get_id());
         }
+    }
+
+    #[test]
+    fn an_empty_variable_is_one_that_is_not_set() {
+        let empty = |name: &OsStr| name == "POSTRIDER_ADMIN_LISTEN" || name == "POSTRIDER_LOG";
+        let command = without(Cli::command(), &empty);
+        let env = |command: &clap::Command, id: &str| {
+            let mut args = command.get_arguments();
+            args.find(|a| a.get_id() == id).unwrap().get_env().is_some()
+        };
+        let worker = command.find_subcommand("worker").unwrap();
+        assert!(!env(&command, "log"));
+        assert!(!env(worker, "admin_listen"));
+        assert!(env(worker, "listen_url"));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use clap::Parser;
 use postrider::{
     admin::{self, Telemetry},
     config::{Cli, Command, LogFormat, WorkerArgs},
@@ -16,12 +15,15 @@ use postrider::{
     schema::{self, Migrated, Release, State},
     status, worker,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
 use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     let shown = matches!(cli.command, Command::Demo | Command::Dev);
     let filter = cli.log.as_deref().unwrap_or(if shown {
         "error"
@@ -37,7 +39,7 @@ async fn main() -> ExitCode {
     };
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_writer(std::io::stderr);
     match cli.log_format {
         LogFormat::Text => logs.init(),
@@ -109,13 +111,13 @@ async fn deliver(args: WorkerArgs) -> Result<(), Error> {
         .as_deref()
         .map(|url| Database::new(Some(url)))
         .transpose()?;
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    if args.migrate {
-        tracing::info!("{}", migrate(&database).await?);
+    let mut stopped = obey_signals()?;
+    // A migration that is broken off is rolled back.
+    tokio::select! {
+        biased;
+        _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+        ready = prepare(&database, args.migrate) => ready?,
     }
-    check_schema(&database).await?;
 
     let telemetry = Arc::new(Telemetry::new());
     if let Some(address) = args.admin_listen {
@@ -129,6 +131,23 @@ async fn deliver(args: WorkerArgs) -> Result<(), Error> {
             args.lease,
         ));
     }
+    let options = worker::Options {
+        name: args.name.unwrap_or_else(worker::default_name),
+        max_in_flight: args.max_in_flight,
+        poll_interval: args.poll_interval,
+        lease: args.lease,
+        pool_size: args.pool_size,
+        allow_networks: args.allow_network,
+        listen,
+    };
+    Ok(worker::run(database, options, telemetry, stopped).await?)
+}
+
+/// Turns true at the first SIGTERM or Ctrl-C; the second one ends the process.
+fn obey_signals() -> Result<watch::Receiver<bool>, Error> {
+    let (stop, stopped) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -143,16 +162,14 @@ async fn deliver(args: WorkerArgs) -> Result<(), Error> {
         tracing::warn!("stopped at once; other workers take over when the lease ends");
         std::process::exit(130);
     });
-    let options = worker::Options {
-        name: args.name.unwrap_or_else(worker::default_name),
-        max_in_flight: args.max_in_flight,
-        poll_interval: args.poll_interval,
-        lease: args.lease,
-        pool_size: args.pool_size,
-        allow_networks: args.allow_network,
-        listen,
-    };
-    Ok(worker::run(database, options, telemetry, stopped).await?)
+    Ok(stopped)
+}
+
+async fn prepare(database: &Database, install: bool) -> Result<(), Error> {
+    if install {
+        tracing::info!("{}", migrate(database).await?);
+    }
+    check_schema(database).await
 }
 
 /// Refuses to work on a schema that this release does not fit.
