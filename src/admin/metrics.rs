@@ -27,6 +27,9 @@ struct EndpointState {
     state: &'static str,
 }
 
+/// A family of this has one metric at most, which can be taken away again.
+type Unlabelled = [(&'static str, &'static str); 0];
+
 /// The metrics of one worker.
 pub struct Metrics {
     registry: Registry,
@@ -42,8 +45,8 @@ pub struct Metrics {
     history_lost: Counter,
     fanned_out_events: Counter,
     fanned_out_deliveries: Counter,
-    pending: Gauge,
-    oldest_due: Gauge<f64, AtomicU64>,
+    pending: Family<Unlabelled, Gauge>,
+    oldest_due: Family<Unlabelled, Gauge<f64, AtomicU64>>,
     endpoints: Family<EndpointState, Gauge<i64, AtomicI64>>,
 }
 
@@ -88,8 +91,8 @@ impl Default for Metrics {
             history_lost: Counter::default(),
             fanned_out_events: Counter::default(),
             fanned_out_deliveries: Counter::default(),
-            pending: Gauge::default(),
-            oldest_due: Gauge::default(),
+            pending: Family::default(),
+            oldest_due: Family::default(),
             endpoints: Family::default(),
         };
         let m = &metrics;
@@ -229,10 +232,17 @@ impl Metrics {
             .inc_by(u64::try_from(deliveries).unwrap_or(0));
     }
 
-    /// What the whole installation looks like.
-    pub fn installation(&self, depth: &crate::inspect::Depth) {
-        self.pending.set(depth.due + depth.later);
-        self.oldest_due.set(depth.oldest_due_age.as_secs_f64());
+    /// What the whole installation looks like; these metrics are absent while it is not known.
+    pub fn installation(&self, depth: Option<&crate::inspect::Depth>) {
+        let Some(depth) = depth else {
+            self.pending.clear();
+            self.oldest_due.clear();
+            self.endpoints.clear();
+            return;
+        };
+        let oldest = depth.oldest_due_age.as_secs_f64();
+        self.pending.get_or_create(&[]).set(depth.due + depth.later);
+        self.oldest_due.get_or_create(&[]).set(oldest);
         for (state, count) in [
             ("active", depth.active),
             ("paused", depth.paused),
@@ -255,27 +265,5 @@ impl Metrics {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_have_prefix_and_unit() {
-        let metrics = Metrics::default();
-        metrics.attempt("delivered", Duration::from_millis(3), Duration::ZERO);
-        metrics.db_call("claim", Duration::from_millis(1), false);
-        let text = metrics.text();
-        for line in [
-            "postrider_delivery_attempts_total{outcome=\"delivered\"} 1",
-            "postrider_delivery_duration_seconds_count 1",
-            "postrider_db_errors_total{call=\"claim\"} 1",
-            "postrider_inflight_requests 0",
-            concat!(
-                "postrider_build_info{version=\"",
-                env!("CARGO_PKG_VERSION"),
-                "\"} 1"
-            ),
-        ] {
-            assert!(text.contains(line), "{line} in {text}");
-        }
-    }
-}
+#[path = "metrics_tests.rs"]
+mod tests;

@@ -11,7 +11,7 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{CONTENT_TYPE, HeaderValue},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
@@ -19,12 +19,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpListener, sync::Mutex};
 
 use super::Telemetry;
-use crate::{connect::Database, inspect};
+use crate::{
+    connect::Database,
+    inspect::{self, within},
+};
 
 /// How often the installation is looked at, at most; scrapes between get the last figures.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A database that hangs must not hang a scrape.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// The server gives up before we do, so that no statement goes on unseen.
+const STATEMENT_LIMIT: Duration = Duration::from_millis(1_500);
 
 struct Admin {
     telemetry: Arc<Telemetry>,
@@ -75,10 +80,12 @@ pub async fn serve(
 impl Admin {
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return text(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "only GET is served here\n".into(),
-            );
+            let only = "only GET is served here\n".into();
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, only);
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
         }
         match request.uri().path() {
             "/metrics" => {
@@ -110,22 +117,29 @@ impl Admin {
         }
     }
 
-    /// Brings the figures of the whole installation up to date, unless they are recent.
+    /// Brings the figures of the whole installation up to date, unless they are recent. Figures that cannot be had
+    /// are left out: old ones would pass for new.
     async fn look(&self) {
         let mut looked = self.looked.lock().await;
         if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return;
         }
-        *looked = Some(Instant::now());
+        let began = Instant::now();
+        *looked = Some(began);
         let depth = async {
             let client = self.database.connect().await.map_err(|e| e.to_string())?;
-            inspect::depth(&client).await.map_err(|e| e.to_string())
+            let depth = within(&client, STATEMENT_LIMIT, inspect::depth(&client));
+            depth.await.map_err(|e| e.to_string())
         };
-        match tokio::time::timeout(LOOK_LIMIT, depth).await {
-            Ok(Ok(depth)) => self.telemetry.metrics.installation(&depth),
-            Ok(Err(error)) => tracing::warn!(%error, "the queue's depth cannot be read"),
-            Err(_) => tracing::warn!("the queue's depth cannot be read in time"),
+        let depth = tokio::time::timeout(LOOK_LIMIT, depth)
+            .await
+            .unwrap_or_else(|_| Err("the database did not answer in time".into()));
+        let metrics = &self.telemetry.metrics;
+        metrics.db_call("queue_depth", began.elapsed(), depth.is_ok());
+        if let Err(error) = &depth {
+            tracing::warn!(%error, "the queue's depth cannot be read; its metrics are left out");
         }
+        metrics.installation(depth.ok().as_ref());
     }
 }
 
