@@ -75,7 +75,7 @@ impl fmt::Display for Report {
             0 => Ok(()),
             unknown => write!(
                 f,
-                ", {unknown} not looked at: run it as the owner of the schema"
+                ", {unknown} not looked at; the owner of the schema may look at all"
             ),
         }
     }

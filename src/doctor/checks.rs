@@ -44,15 +44,23 @@ impl Doctor<'_> {
         match self.value(question).await {
             Ok(answer) => Some(answer.and_then(|t| t.parse().ok()).unwrap_or(0)),
             Err(error) => {
-                self.unknown(subject, &error);
+                self.unanswered(subject, &error);
                 None
             }
         }
     }
 
-    pub(super) fn unknown(&mut self, subject: &str, error: &dyn std::fmt::Display) {
-        let text = format!("whether {subject} could not be looked at: {error}");
-        self.report.add(Level::Unknown, text);
+    /// Notes that a check had no answer.
+    pub(super) fn unanswered(&mut self, subject: &str, error: &InspectError) {
+        match error {
+            InspectError::Missing(reason) => self.report.add(
+                Level::Fault,
+                format!("{reason}, so that whether {subject} cannot be said: was the schema changed by hand?"),
+            ),
+            InspectError::Privilege(reason) | InspectError::Slow(reason) | InspectError::Postgres(reason) => {
+                self.report.add(Level::Unknown, format!("whether {subject}: {reason}"));
+            }
+        }
     }
 
     /// What is `fine` without an answer, and at `level` with one.
@@ -66,7 +74,7 @@ impl Doctor<'_> {
         match self.value(question).await {
             Ok(None) => self.report.add(Level::Ok, fine),
             Ok(Some(answer)) => self.report.add(level, found(answer)),
-            Err(error) => self.unknown(fine, &error),
+            Err(error) => self.unanswered(fine, &error),
         }
     }
 
@@ -94,7 +102,8 @@ impl Doctor<'_> {
         let state = match schema::check(self.client).await {
             Ok(state) => state,
             Err(error) => {
-                self.unknown("the schema fits this program", &error);
+                let text = format!("whether the schema fits this program: {error}");
+                self.report.add(Level::Unknown, text);
                 return true;
             }
         };

@@ -20,7 +20,7 @@ const SKEW: f64 = 5.0;
 impl Doctor<'_> {
     pub(super) async fn partitions(&mut self) {
         match self.value(ask::LEAVES_AHEAD).await {
-            Err(error) => self.unknown("partitions are there for the days ahead", &error),
+            Err(error) => self.unanswered("partitions are there for the days ahead", &error),
             Ok(days) => match days.and_then(|days| days.parse::<i64>().ok()) {
                 Some(days) if days >= FEWEST_DAYS_AHEAD => {
                     let text = format!("partitions are there for {days} days ahead");
@@ -63,7 +63,7 @@ impl Doctor<'_> {
             Some(0) => self.unless(
                 Level::Fault,
                 ask::WORK_WAITS,
-                "no worker has beaten within a minute, and none is needed: nothing waits",
+                "no work waits; no worker has beaten within a minute",
                 |work| format!("no worker has beaten within a minute, and work waits ({work}): start one with `postrider worker`"),
             )
             .await,
@@ -141,7 +141,7 @@ impl Doctor<'_> {
     async fn clock(&mut self) {
         let clock = match self.value(ask::CLOCK).await {
             Ok(clock) => clock.and_then(|t| t.parse::<f64>().ok()),
-            Err(error) => return self.unknown("the clocks agree", &error),
+            Err(error) => return self.unanswered("the clocks agree", &error),
         };
         let here = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let (Some(there), Ok(here)) = (clock, here) else {
