@@ -1,0 +1,202 @@
+//! maintain: leaves ahead, strays, time to live, deleted endpoints; it holds nobody up.
+
+use serde_json::Value;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use crate::fixtures::engine::{Engine, all, count, one, run};
+use crate::fixtures::lane::Lane;
+
+const DAY: u64 = 86_400;
+
+async fn maintain(client: &Client) -> Value {
+    one(client, "select postrider.maintain()").await
+}
+
+#[tokio::test]
+async fn leaves_are_made_thirty_days_ahead() {
+    let e = Engine::new().await;
+    let ahead = async || {
+        let mut days = Vec::new();
+        for table in ["events", "finished", "attempts"] {
+            // What a leaf takes, not what it is called: an id of that day is in no default partition.
+            let sql = format!(
+                "select count(*) from generate_series(0, 30) d where exists (
+                     select from pg_class c join pg_inherits i on i.inhrelid = c.oid
+                     where i.inhparent = 'postrider.{table}'::regclass
+                       and c.relname = '{table}_' || to_char((postrider.now() at time zone 'UTC')::date + d, 'YYYYMMDD'))"
+            );
+            days.push(one::<i64>(&e.sql, &sql).await);
+        }
+        days
+    };
+    assert_eq!(ahead().await, [31, 31, 31]);
+    e.pass(12 * DAY).await;
+    assert_eq!(ahead().await, [19, 19, 19]);
+    let done = maintain(&e.sql).await;
+    assert_eq!(done["leaves_made"], 36, "{done}");
+    assert_eq!(ahead().await, [31, 31, 31]);
+    assert_eq!(maintain(&e.sql).await["leaves_made"], 0);
+    // An id made now is in the leaf of its day.
+    let id = e.emit("'a.b', '{}'").await;
+    let sql = format!(
+        "select tableoid::regclass::text = 'postrider.events_' || to_char(postrider.now() at time zone 'UTC', 'YYYYMMDD') from postrider.events where id = '{id}'"
+    );
+    assert!(one::<bool>(&e.sql, &sql).await);
+}
+
+#[tokio::test]
+async fn a_day_without_a_leaf_loses_nothing_and_its_strays_are_moved() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    // No maintain for a long time.
+    e.pass(45 * DAY).await;
+    let events = lane.owe(3).await;
+    lane.report(&[lane.attempt(events[0], 200), lane.attempt(events[1], 500)])
+        .await;
+    let strays = async || {
+        (
+            count(&e.sql, "postrider.events_default").await,
+            count(&e.sql, "postrider.finished_default").await,
+            count(&e.sql, "postrider.attempts_default").await,
+        )
+    };
+    assert_eq!(strays().await, (3, 1, 2));
+    assert_eq!(maintain(&e.sql).await["strays_moved"], 6);
+    assert_eq!(strays().await, (0, 0, 0));
+    assert_eq!(count(&e.sql, "postrider.events").await, 3);
+    assert_eq!(count(&e.sql, "postrider.finished").await, 1);
+    assert_eq!(count(&e.sql, "postrider.attempts").await, 2);
+    lane.report(&[lane.attempt(events[2], 200)]).await;
+    assert_eq!(lane.ended(events[2]).await.as_deref(), Some("delivered"));
+    assert_eq!(strays().await, (0, 0, 0));
+}
+
+#[tokio::test]
+async fn an_open_emitter_holds_it_up_no_more_than_it_holds_up_an_emit() {
+    let e = Engine::new().await;
+    e.emit("'a.b', '{}'").await;
+    e.fan_out().await;
+    // Much to do: leaves, an old day to empty and to drop.
+    e.pass(40 * DAY).await;
+    let open = e.session().await;
+    run(&open, "begin; select postrider.emit_event('a.b', '{}'); select postrider.emit_event('a.b', '{}', deliver_at => now() + interval '1 day')").await;
+    let s = e.session().await;
+    let working = tokio::spawn(async move {
+        for _ in 0..10 {
+            let done = maintain(&s).await;
+            assert_eq!(done["busy"], false, "{done}");
+        }
+    });
+    let emitter = e.session().await;
+    run(&emitter, "set lock_timeout = '200ms'").await;
+    let mut emitted = 0;
+    while !working.is_finished() {
+        run(&emitter, "select postrider.emit_event('a.b', '{}')").await;
+        emitted += 1;
+    }
+    working.await.unwrap();
+    assert!(emitted > 0);
+    run(&open, "commit").await;
+    // Nor does an open maintain hold up an emit.
+    let open = e.session().await;
+    run(&open, "begin; select postrider.maintain()").await;
+    run(&emitter, "select postrider.emit_event('a.b', '{}')").await;
+    run(&open, "commit").await;
+}
+
+#[tokio::test]
+async fn one_runs_at_a_time() {
+    let e = Engine::new().await;
+    let s = e.session().await;
+    run(&s, "begin; select postrider.maintain()").await;
+    assert_eq!(maintain(&e.sql).await["busy"], true);
+    run(&s, "commit").await;
+    assert_eq!(maintain(&e.sql).await["busy"], false);
+}
+
+/// Deliveries by hand: as if emitted and fanned out, in bulk.
+async fn bulk(e: &Engine, endpoint: i64, n: i64, expires: &str) {
+    let sql = format!(
+        "with made as (insert into postrider.events (id, tenant, event_type, body, created_at)
+                       select postrider._uuid_v7(postrider.now()), 'default', 'a.b', '{{}}', postrider.now() from generate_series(1, {n}) returning id)
+         insert into postrider.pending (event_id, endpoint_id, due_at, expires_at)
+         select id, {endpoint}, postrider.now(), postrider.now() + {expires} from made"
+    );
+    run(&e.sql, &sql).await;
+}
+
+#[tokio::test]
+async fn what_is_past_its_time_to_live_ends_in_batches() {
+    let e = Engine::new().await;
+    let endpoint = e.endpoint("").await;
+    bulk(&e, endpoint, 12_000, "interval '72 hours'").await;
+    bulk(&e, endpoint, 10, "interval '30 days'").await;
+    e.pass(71 * 3600).await;
+    assert_eq!(maintain(&e.sql).await["expired"], 0);
+    bulk(&e, endpoint, 5, "interval '72 hours'").await;
+    e.pass(2 * 3600).await;
+    let mut expired = 0;
+    for _ in 0..5 {
+        expired += maintain(&e.sql).await["expired"].as_i64().unwrap();
+    }
+    assert_eq!(expired, 12_000);
+    assert_eq!(count(&e.sql, "postrider.pending").await, 15);
+    assert_eq!(
+        count(
+            &e.sql,
+            "postrider.finished where status = 'expired' and reason <> ''"
+        )
+        .await,
+        12_000
+    );
+}
+
+#[tokio::test]
+async fn it_skips_deliveries_that_someone_holds() {
+    let e = Engine::new().await;
+    let endpoint = e.endpoint("").await;
+    bulk(&e, endpoint, 10, "interval '72 hours'").await;
+    e.pass(73 * 3600).await;
+    let holder = e.session().await;
+    run(
+        &holder,
+        "begin; select from postrider.pending order by event_id limit 3 for update",
+    )
+    .await;
+    run(&e.sql, "set lock_timeout = '200ms'").await;
+    assert_eq!(maintain(&e.sql).await["expired"], 7);
+    run(&holder, "commit").await;
+    assert_eq!(maintain(&e.sql).await["expired"], 3);
+}
+
+#[tokio::test]
+async fn what_a_deleted_endpoint_left_ends_as_cancelled() {
+    let e = Engine::new().await;
+    let (deleted, kept) = (e.endpoint("").await, e.endpoint("").await);
+    bulk(&e, deleted, 11_000, "interval '72 hours'").await;
+    bulk(&e, kept, 10, "interval '72 hours'").await;
+    let sql = format!(
+        "set statement_timeout = '2s'; select postrider.delete_endpoint({deleted}); reset statement_timeout"
+    );
+    run(&e.sql, &sql).await;
+    let mut cancelled = 0;
+    for _ in 0..5 {
+        cancelled += maintain(&e.sql).await["cancelled"].as_i64().unwrap();
+    }
+    assert_eq!(cancelled, 11_000);
+    assert_eq!(count(&e.sql, "postrider.pending").await, 10);
+    let reasons: Vec<String> = all(
+        &e.sql,
+        "select distinct status || ': ' || reason from postrider.finished",
+    )
+    .await;
+    assert_eq!(reasons, ["cancelled: the endpoint was deleted"]);
+    // A new endpoint with its address inherits nothing.
+    let next = e.endpoint("").await;
+    assert!(
+        e.state::<bool>(next, "next_claim_at is null and failures = 0")
+            .await
+    );
+    let _: Uuid = e.worker().await;
+}
