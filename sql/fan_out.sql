@@ -1,6 +1,7 @@
 -- fan_out: from outbox to pending, one caller at a time over the fleet, at most 2,000 deliveries a call.
 --
--- Locks, in order: the fan_out advisory lock (try only); the outbox rows it takes; the endpoint_state rows of
+-- Locks, in order: the fan_out advisory lock (try only), under which nobody else takes from outbox; the
+-- endpoint_state rows of
 -- every endpoint concerned, ids ascending, in a statement of their own, even where the mark is right already:
 -- whoever gives an endpoint up locks its row and then looks for work, and must find ours. An endpoint that a
 -- transaction holds for long is not waited for: its deliveries go to `deferred` and are made by a later call. It
@@ -65,13 +66,13 @@ begin
 
     -- A large event goes on with a quarter of each call; newer small ones have the rest.
     select o.event_id, o.after_endpoint into v_large, v_large_after
-      from postrider.outbox o where o.after_endpoint is not null order by o.event_id limit 1 for update;
+      from postrider.outbox o where o.after_endpoint is not null order by o.event_id limit 1;
     if v_large is not null then
         v_budget := v_budget - v_budget / 4;
     end if;
 
     v_ids := array(select o.event_id from postrider.outbox o
-                    where o.after_endpoint is null order by o.event_id limit 1000 for update);
+                    where o.after_endpoint is null order by o.event_id limit 1000);
     v_deferring := array(select distinct d.endpoint_id from postrider.deferred d);
     if v_large is null and cardinality(v_ids) = 0 and cardinality(v_deferring) = 0 then
         return next;

@@ -16,12 +16,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{
-    Options,
-    endpoint::Owned,
-    lease::Lease,
-    wake::LookAgain,
-};
+use super::{Options, endpoint::Owned, lease::Lease, wake::LookAgain};
 use crate::{
     admin::Telemetry,
     db::{Attempt, Claim, Db, DbError, Delivery, FanOut, Fetched, WantedRefill},
