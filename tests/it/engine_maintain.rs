@@ -1,4 +1,4 @@
-//! maintain: leaves ahead, strays, time to live, deleted endpoints; it holds nobody up.
+//! maintain: leaves ahead, strays, time to live, deleted endpoints.
 
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -70,39 +70,6 @@ async fn a_day_without_a_leaf_loses_nothing_and_its_strays_are_moved() {
     lane.report(&[lane.attempt(events[2], 200)]).await;
     assert_eq!(lane.ended(events[2]).await.as_deref(), Some("delivered"));
     assert_eq!(strays().await, (0, 0, 0));
-}
-
-#[tokio::test]
-async fn an_open_emitter_holds_it_up_no_more_than_it_holds_up_an_emit() {
-    let e = Engine::new().await;
-    e.emit("'a.b', '{}'").await;
-    e.fan_out().await;
-    // Much to do: leaves, an old day to empty and to drop.
-    e.pass(40 * DAY).await;
-    let open = e.session().await;
-    run(&open, "begin; select postrider.emit_event('a.b', '{}'); select postrider.emit_event('a.b', '{}', deliver_at => now() + interval '1 day')").await;
-    let s = e.session().await;
-    let working = tokio::spawn(async move {
-        for _ in 0..10 {
-            let done = maintain(&s).await;
-            assert_eq!(done["busy"], false, "{done}");
-        }
-    });
-    let emitter = e.session().await;
-    run(&emitter, "set lock_timeout = '200ms'").await;
-    let mut emitted = 0;
-    while !working.is_finished() {
-        run(&emitter, "select postrider.emit_event('a.b', '{}')").await;
-        emitted += 1;
-    }
-    working.await.unwrap();
-    assert!(emitted > 0);
-    run(&open, "commit").await;
-    // Nor does an open maintain hold up an emit.
-    let open = e.session().await;
-    run(&open, "begin; select postrider.maintain()").await;
-    run(&emitter, "select postrider.emit_event('a.b', '{}')").await;
-    run(&open, "commit").await;
 }
 
 #[tokio::test]

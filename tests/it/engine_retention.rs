@@ -201,3 +201,32 @@ async fn retention_is_a_setting() {
     let sql = "select postrider.emit_event('a.b', '{}', deliver_at => postrider.now() + interval '6 days')";
     assert_eq!(crate::fixtures::engine::refused(&e.sql, sql).await, "PR005");
 }
+
+/// A delivery that waits for a held endpoint is owed too.
+#[tokio::test]
+async fn what_is_deferred_keeps_its_day() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let holder = e.session().await;
+    run(
+        &holder,
+        &format!("begin; select postrider.pause_endpoint({})", lane.endpoint),
+    )
+    .await;
+    let event = e.emit("'a.b', '{}'").await;
+    e.step(Uuid::nil()).await;
+    assert_eq!(count(&e.sql, "postrider.pending").await, 0);
+    e.pass(40 * DAY).await;
+    assert_eq!(maintain(&e.sql, true).await["days_emptied"], 0);
+    run(&holder, "rollback").await;
+    e.step(Uuid::nil()).await;
+    assert_eq!(kept(e).await, [event]);
+    assert_eq!(
+        count(
+            &e.sql,
+            &format!("postrider.pending where event_id = '{event}'")
+        )
+        .await,
+        1
+    );
+}
