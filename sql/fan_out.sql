@@ -1,12 +1,11 @@
 -- fan_out: from outbox to pending, one caller at a time over the fleet, at most 2,000 deliveries a call.
 --
 -- Locks, in order: the fan_out advisory lock (try only), under which nobody else takes from outbox; the
--- endpoint_state rows of
--- every endpoint concerned, ids ascending, in a statement of their own, even where the mark is right already:
--- whoever gives an endpoint up locks its row and then looks for work, and must find ours. An endpoint that a
--- transaction holds for long is not waited for: its deliveries go to `deferred` and are made by a later call. It
--- reads events in the same transaction that writes pending: that read's lock on the leaf keeps retention's
--- TRUNCATE away.
+-- endpoint_state rows of every endpoint concerned, ids ascending, in a statement of their own, even where the
+-- mark is right already: whoever gives an endpoint up locks its row and then looks for work, and must find ours.
+-- An endpoint that a transaction holds for long is not waited for: its deliveries go to `deferred` and are made
+-- by a later call. It reads events in the same transaction that writes pending: that read's lock on the leaf
+-- keeps retention's TRUNCATE away.
 
 -- One ordered index read per pattern, so that a step costs what it takes and not what is subscribed.
 create or replace function postrider._subscribers(tenant text, event_type text, after_endpoint bigint, max integer)
