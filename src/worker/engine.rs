@@ -221,7 +221,6 @@ impl Engine {
         }
         if now >= self.poll_at {
             self.poll_at = now + self.options.poll_interval;
-            self.look.soon(now);
             self.refresh_all(now);
         }
         if now >= self.tidy_at {
