@@ -96,3 +96,22 @@ async fn a_large_transaction_wakes_and_arrives_whole() {
     world.settled().await;
     assert_once_each(&world.receiver.requests(), 3002);
 }
+
+/// A worker with nothing to do asks once per poll interval, and not in bursts.
+#[tokio::test]
+async fn an_idle_worker_looks_once_per_poll_interval() {
+    let mut world = World::alone(|_, _| Reply::status(200)).await;
+    world.endpoint("/in", "").await;
+    world.worker_with(|options| options.poll_interval = ms(500));
+    let event = world.emit("a").await;
+    world.arrival("/in", event).await;
+    world.settled().await;
+    // Until the endpoint is given up and the looks have grown apart, and then six intervals.
+    tokio::time::sleep(ms(5000)).await;
+    let commits = "select xact_commit from pg_stat_database where datname = current_database()";
+    let before: i64 = world.one(commits, &[]).await;
+    tokio::time::sleep(ms(3000)).await;
+    let after: i64 = world.one(commits, &[]).await;
+    // A fan_out and a claim an interval, a heartbeat now and then, and the two questions here.
+    assert!(after - before <= 2 * 6 + 6, "{}", after - before);
+}
