@@ -1,26 +1,31 @@
 //! report: what happens while an outcome cannot be stored.
 
 use crate::fixtures::arrivals::assert_once_each;
+use crate::fixtures::eventually;
 use crate::fixtures::http::Reply;
 use crate::fixtures::worker::{LIMIT, ms};
 use crate::fixtures::world::World;
 
+/// Changes a table while reports are under way: they lock leaf and table in another order.
+async fn change(world: &World, sql: &str) {
+    eventually(LIMIT, async || world.sql.batch_execute(sql).await.ok()).await;
+}
+
 /// Makes every insert into `finished` for these endpoints fail with this error.
 async fn refuse_endings(world: &World, errcode: &str, condition: &str) {
-    world
-        .run(&format!(
-            "create function public.refuse() returns trigger language plpgsql as $$
-             begin
-                 raise exception 'refused by the test' using errcode = '{errcode}';
-             end $$;
-             create trigger refuse before insert on postrider.finished
-                 for each row when ({condition}) execute function public.refuse()"
-        ))
-        .await;
+    let sql = format!(
+        "create function public.refuse() returns trigger language plpgsql as $$
+         begin
+             raise exception 'refused by the test' using errcode = '{errcode}';
+         end $$;
+         create trigger refuse before insert on postrider.finished
+             for each row when ({condition}) execute function public.refuse()"
+    );
+    change(world, &sql).await;
 }
 
 async fn accept_endings(world: &World) {
-    world.run("drop trigger refuse on postrider.finished").await;
+    change(world, "drop trigger refuse on postrider.finished").await;
 }
 
 /// History is worth less than state: without it everything is delivered, once, and ends.
@@ -34,14 +39,14 @@ async fn history_that_cannot_be_written_holds_nothing_up() {
     world.wait_for_status(first, endpoint, "delivered").await;
     for table in ["attempts", "endpoint_stats"] {
         let gone = format!("alter table postrider.{table} rename to gone");
-        world.run(&gone).await;
+        change(&world, &gone).await;
         let events = world.emit_many("a", 30).await;
         for event in events {
             let done = world.wait_for_status(event, endpoint, "delivered").await;
             assert_eq!((done.attempts, done.failures), (2, 1));
         }
         let back = format!("alter table postrider.gone rename to {table}");
-        world.run(&back).await;
+        change(&world, &back).await;
     }
     let last = world.emit("a").await;
     world.wait_for_status(last, endpoint, "delivered").await;
