@@ -4,6 +4,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::fixtures::engine::{Engine, one, refused, run};
+use crate::fixtures::lane::Lane;
 
 const DAY: u64 = 86_400;
 const EMIT: &str = "select postrider.emit_event('a.b', '{}')";
@@ -82,6 +83,27 @@ async fn strays_and_a_long_list_of_expired_deliveries_hold_up_no_emit() {
     run(&e.sql, EMIT).await;
     let done = emits_meanwhile(&e, A_MOMENT, "select postrider.maintain()").await;
     assert_eq!(done["expired"], 60_000, "{done}");
+}
+
+/// Neither is a report refused whose history is among the strays.
+#[tokio::test]
+async fn moving_strays_fails_no_report() {
+    let lane = Lane::new("brisk").await;
+    let e = &lane.engine;
+    e.pass(45 * DAY).await;
+    let events = lane.owe(400).await;
+    lane.report(&[lane.attempt(events[0], 200)]).await;
+    let s = e.session().await;
+    let working =
+        tokio::spawn(async move { one::<Value>(&s, "select postrider.maintain()").await });
+    let mut lost = 0;
+    for event in &events[1..] {
+        let verdict = lane.report(&[lane.attempt(*event, 200)]).await;
+        lost += i32::from(verdict.history_lost);
+    }
+    let done = working.await.unwrap();
+    assert!(done["strays_moved"].as_i64() > Some(400), "{done}");
+    assert_eq!(lost, 0, "history lost while: {done}");
 }
 
 /// A long catch-up drops many leaves, which locks their parents.
