@@ -28,18 +28,12 @@ declare
     v_old record;
     v_parent text;
     v_step integer;
+    v_dropping timestamptz;
 begin
     perform postrider._require_read_committed();
     if not pg_try_advisory_xact_lock(1886352244, 3) then
         return jsonb_build_object('busy', true);
     end if;
-
-    begin
-        v_moved := postrider._move_strays(v_today - 400, v_today + 400);
-        v_made := postrider._make_leaves(v_today, v_today + 30);
-    exception when lock_not_available or deadlock_detected then
-        v_busy := v_busy || 'leaves ahead'::text;
-    end;
 
     for v_old in
         select d.day from postrider._leaf_days() d (day)
@@ -77,7 +71,23 @@ begin
         exit when v_step < 5000;
     end loop;
 
+    -- Late: attaching a leaf locks the default partition, and so every emit of a day without one, until this
+    -- transaction ends. Hence today first, and the rest in a run that finds today in place.
+    begin
+        v_moved := postrider._move_strays(v_today - 400, v_today + 400);
+        if to_regclass(format('postrider.%I', postrider._leaf('events', v_today))) is null then
+            lock table only postrider.events, only postrider.finished, only postrider.attempts in share row exclusive mode;
+        end if;
+        v_made := postrider._make_leaves(v_today, v_today + 1);
+        if v_moved = 0 and v_made = 0 then
+            v_made := postrider._make_leaves(v_today, v_today + 30);
+        end if;
+    exception when lock_not_available or deadlock_detected then
+        v_busy := v_busy || 'leaves ahead'::text;
+    end;
+
     -- Last: dropping a leaf locks its parent, and so every emit, until this transaction ends.
+    v_dropping := clock_timestamp();
     for v_old in
         select d.day from postrider._leaf_days() d (day)
          where d.day < v_keep_from order by d.day limit case when maintain.catch_up then 1000 else 2 end
@@ -92,6 +102,7 @@ begin
         exception when lock_not_available or deadlock_detected then
             exit;
         end;
+        exit when clock_timestamp() > v_dropping + interval '50 ms';
     end loop;
 
     return jsonb_build_object(

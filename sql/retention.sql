@@ -101,7 +101,10 @@ begin
             continue when v_day < first_day or v_day > last_day;
             v_low := postrider._uuid_floor(v_day::timestamp at time zone 'UTC');
             v_high := postrider._uuid_floor((v_day + 1)::timestamp at time zone 'UTC');
-            -- Attaching refuses while the default partition holds rows of the day: lock it, move them, attach.
+            -- Attaching refuses while the default partition holds rows of the day: lock it, move them, attach. An
+            -- insert that waits for the default partition would be refused by it once the leaf is there (23514), so
+            -- it is made to wait for the parent instead, before it chooses.
+            execute format('lock table only postrider.%I in share row exclusive mode', v_parent);
             execute format('lock table only postrider.%I in access exclusive mode', v_parent || '_default');
             execute format('create table postrider.%I (like postrider.%I including all)',
                            postrider._leaf(v_parent, v_day), v_parent);
