@@ -1,6 +1,6 @@
 -- The ladder: a BEFORE UPDATE row trigger on endpoint_state, fired when failures or failing_since changes.
 -- Whatever changes the count, the transition follows. It locks nothing beyond the row being updated; it reads
--- endpoints, policies and policy_rungs plainly.
+-- endpoints, policies, policy_rungs and pending plainly.
 
 create or replace function postrider._ladder() returns trigger
 language plpgsql
@@ -48,6 +48,11 @@ begin
     end if;
     if new.disabled_at is not null then
         new.next_claim_at := null;
+    elsif old.ladder_paused_until > v_now and new.ladder_paused_until is null then
+        -- The end of a pause recomputes the mark: it lay at the pause's end. The row is locked by now.
+        new.next_claim_at := (
+            select greatest(postrider._not_before(new.rate_limited_until, null, new.paused_until, new.lapsed_until), p.due_at)
+              from postrider.pending p where p.endpoint_id = new.endpoint_id order by p.due_at limit 1);
     elsif new.next_claim_at is not null then
         new.next_claim_at := greatest(new.next_claim_at, new.ladder_paused_until);
     end if;
