@@ -55,6 +55,11 @@ begin
     if cardinality(v_endpoints) = 0 then
         return 0;
     end if;
+    -- Lock, then look: a row that was freed and claimed anew meanwhile has an owner whom the first statement's
+    -- snapshot of workers did not know.
+    v_endpoints := array(select s.endpoint_id from postrider.endpoint_state s
+                          where s.endpoint_id = any (v_endpoints) and s.owner is not null
+                            and not exists (select from postrider.workers w where w.id = s.owner));
     v_now := postrider.now();
     update postrider.endpoint_state s
        set owner = null,
