@@ -1,4 +1,6 @@
 //! One lock order: whatever runs at once, nothing deadlocks and nothing is lost.
+//!
+//! The engine gives up a wait for an endpoint after 50 ms, so a deadlock is looked for later than that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,7 +99,7 @@ async fn everything_at_once_never_deadlocks() {
         let s = e.session().await;
         run(
             &s,
-            "set deadlock_timeout = '50ms'; set statement_timeout = '20s'",
+            "set deadlock_timeout = '200ms'; set statement_timeout = '20s'",
         )
         .await;
         playing.push(tokio::spawn(play(s, session)));
@@ -148,7 +150,7 @@ async fn set_wise_writers_meet_in_any_order() {
         "random()",
     ] {
         let s = e.session().await;
-        run(&s, "set deadlock_timeout = '50ms'").await;
+        run(&s, "set deadlock_timeout = '200ms'").await;
         let sql = format!(
             "select postrider.report_attempts('{worker}', array_agg(n), array_agg(event_id), array_agg(endpoint_id), array_agg(run),
                  array_agg(attempts + 1), array_agg(0::bigint), array_agg(1), array_agg(500), array_agg(null::text),
