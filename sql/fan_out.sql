@@ -3,7 +3,7 @@
 -- Locks, in order: the fan_out advisory lock (try only), under which nobody else takes from outbox; the
 -- endpoint_state rows of every endpoint concerned, ids ascending, in a statement of their own, even where the
 -- mark is right already: whoever gives an endpoint up locks its row and then looks for work, and must find ours.
--- An endpoint that a transaction holds for long is not waited for: its deliveries go to `deferred` and are made
+-- An endpoint that another transaction holds is not waited for: its deliveries go to `deferred` and are made
 -- by a later call. It reads events in the same transaction that writes pending: that read's lock on the leaf
 -- keeps retention's TRUNCATE away.
 
@@ -148,7 +148,7 @@ begin
 
     v_events := coalesce(v_events, '{}');
     v_endpoints := coalesce(v_endpoints, '{}');
-    v_held := postrider._lock_endpoints(v_endpoints || v_deferring, v_deferring);
+    v_held := postrider._lock_endpoints(v_endpoints || v_deferring);
     v_now := postrider.now();
 
     -- Deferred deliveries whose endpoint is free again; and new ones that must wait.

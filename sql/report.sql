@@ -1,7 +1,7 @@
 -- report_attempts: takes a batch of attempts, settles their deliveries, counts failures, writes history.
 --
--- Locks, in order: endpoint_state of the endpoints reported on, ids ascending (of one that a transaction holds
--- for long nothing is taken: `held`, report again); their pending rows, (event,
+-- Locks, in order: endpoint_state of the endpoints reported on, ids ascending (of one that another transaction
+-- holds nothing is taken: `held`, report again); their pending rows, (event,
 -- endpoint) ascending; then append-only tables. Every judgement is made in a statement after the locks.
 --
 -- Idempotent: an attempt moves its delivery only if it is the next one of the current run, so a report

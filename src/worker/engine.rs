@@ -90,6 +90,7 @@ pub(super) struct Engine {
     /// Outcomes that the database refuses.
     pub(super) stuck: Vec<Attempt>,
     pub(super) stuck_at: Instant,
+    pub(super) stuck_delay: Duration,
     /// A report failed: nothing is sent until one succeeds.
     pub(super) report_failures: u32,
     pub(super) report_at: Instant,
@@ -140,6 +141,7 @@ impl Engine {
             reporting: false,
             stuck: Vec::new(),
             stuck_at: now,
+            stuck_delay: Duration::from_millis(10),
             report_failures: 0,
             report_at: now,
             wanted: Vec::new(),
@@ -250,6 +252,9 @@ impl Engine {
         }
         if !self.outcomes.is_empty() && !self.reporting {
             at = at.min(self.report_at);
+        }
+        if !self.stuck.is_empty() && !self.reporting {
+            at = at.min(self.stuck_at);
         }
         if !self.stopping {
             at = at.min(self.maintain_at.max(now + Duration::from_millis(100)));

@@ -14,8 +14,9 @@ use crate::db::{Attempt, Db, DbError, Verdict};
 
 /// Most attempts in one report.
 const BATCH: usize = 500;
-/// How often what the database did not take is tried again.
-const RETRY_STUCK: Duration = Duration::from_millis(500);
+/// How soon what the database did not take is tried again: at first an endpoint is held by another call of the
+/// engine, which takes milliseconds; later by somebody who takes his time.
+const RETRY_STUCK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 /// The error code of a delivery that ends since its outcome could not be stored.
 const UNREPORTABLE: &str = "unreportable";
 
@@ -42,8 +43,7 @@ impl Engine {
     }
 
     pub(super) fn report(&mut self, now: Instant) {
-        if now >= self.stuck_at && !self.stuck.is_empty() {
-            self.stuck_at = now + RETRY_STUCK;
+        if now >= self.stuck_at && !self.reporting {
             for attempt in self.stuck.drain(..) {
                 if let Some(owned) = self.endpoints.get_mut(&attempt.endpoint_id) {
                     owned.stuck = owned.stuck.saturating_sub(1);
@@ -75,8 +75,11 @@ impl Engine {
         for attempt in reported.unstored.into_iter().rev() {
             self.outcomes.push_front(attempt);
         }
-        if !reported.stuck.is_empty() {
-            self.stuck_at = now + RETRY_STUCK;
+        if reported.stuck.is_empty() {
+            self.stuck_delay = RETRY_STUCK.0;
+        } else {
+            self.stuck_at = now + self.stuck_delay;
+            self.stuck_delay = (self.stuck_delay * 2).min(RETRY_STUCK.1);
         }
         for attempt in reported.stuck {
             if let Some(owned) = self.endpoints.get_mut(&attempt.endpoint_id) {
