@@ -4,7 +4,7 @@
 -- Locks: the caller's workers row FOR KEY SHARE (a worker whose lease was ended must not own anything under
 -- its dead id), then endpoint_state FOR NO KEY UPDATE SKIP LOCKED, so that it waits for nobody.
 
-create or replace function postrider.claim_endpoints(worker uuid, max_endpoints integer)
+create or replace function postrider.claim_endpoints(worker uuid, max_endpoints integer, include_owned boolean default false)
 returns table (endpoint_id bigint, pace_ahead_ms bigint, next_claim_in_ms bigint)
 language plpgsql security definer
 set search_path to pg_catalog, pg_temp
@@ -21,6 +21,13 @@ begin
             'Its lease has lapsed; register anew.');
     end if;
     v_now := postrider.now();
+    if claim_endpoints.include_owned then
+        -- What an earlier claim took whose answer was lost. Nobody knows where its pace stands: as far ahead as
+        -- can be, which the worker cuts to an empty bucket.
+        return query
+            select s.endpoint_id, 31536000000::bigint, null::bigint
+              from postrider.endpoint_state s where s.owner = claim_endpoints.worker;
+    end if;
     return query
         update postrider.endpoint_state s
            set owner = claim_endpoints.worker
@@ -40,5 +47,5 @@ begin
          order by x.next_claim_at limit 1;
 end
 $$;
-comment on function postrider.claim_endpoints(uuid, integer) is
-    'Takes due, unowned endpoints, longest due first, with how far ahead of now their pace stands; a last row without an endpoint says when the next one is due. PR021: the caller''s lease is gone.';
+comment on function postrider.claim_endpoints(uuid, integer, boolean) is
+    'Takes due, unowned endpoints, longest due first, with how far ahead of now their pace stands; include_owned adds those the worker owns already, for one that may have missed the answer to a claim; a last row without an endpoint says when the next one is due. PR021: the caller''s lease is gone.';

@@ -72,7 +72,16 @@ begin
 
     v_ids := array(select o.event_id from postrider.outbox o
                     where o.after_endpoint is null order by o.event_id limit 1000);
-    v_deferring := array(select distinct d.endpoint_id from postrider.deferred d);
+    -- Distinct endpoints, one index read each: an endpoint held for long has many.
+    v_deferring := array(
+        with recursive d (endpoint_id) as (
+            (select x.endpoint_id from postrider.deferred x order by x.endpoint_id limit 1)
+            union all
+            select (select x.endpoint_id from postrider.deferred x
+                     where x.endpoint_id > d.endpoint_id order by x.endpoint_id limit 1)
+              from d where d.endpoint_id is not null
+        )
+        select d.endpoint_id from d where d.endpoint_id is not null);
     if v_large is null and cardinality(v_ids) = 0 and cardinality(v_deferring) = 0 then
         return next;
         return;
@@ -156,9 +165,13 @@ begin
         with resumed as (
             delete from postrider.deferred d
              where (d.endpoint_id, d.event_id) in (
-                   select x.endpoint_id, x.event_id from postrider.deferred x
-                    where x.endpoint_id <> all (v_held)
-                    order by x.event_id, x.endpoint_id limit fan_out.max_deliveries)
+                   select e.id, x.event_id
+                     from unnest(v_deferring) e (id)
+                    cross join lateral (select y.event_id from postrider.deferred y
+                                         where y.endpoint_id = e.id
+                                         order by y.event_id limit fan_out.max_deliveries) x
+                    where e.id <> all (v_held)
+                    order by x.event_id, e.id limit fan_out.max_deliveries)
             returning d.event_id, d.endpoint_id
         )
         select array_agg(r.event_id), array_agg(r.endpoint_id) into v_resumed, v_resumed_at from resumed r;

@@ -19,15 +19,18 @@ declare
     v_endpoints bigint[];
     v_low uuid;
     v_high uuid;
+    v_live bigint[];       -- the endpoint of each that is not past its time to live
     v_expired boolean;
+    v_ended integer := 0;
 begin
     perform postrider._require_read_committed();
 
     -- In turns over the endpoints, so that a cut by bytes takes from each.
     select array_agg(c.event_id order by c.turn, w.endpoint_id),
            array_agg(w.endpoint_id order by c.turn, w.endpoint_id),
-           min(c.event_id::text)::uuid, max(c.event_id::text)::uuid, bool_or(c.expires_at <= v_now)
-      into v_events, v_endpoints, v_low, v_high, v_expired
+           min(c.event_id::text)::uuid, max(c.event_id::text)::uuid, bool_or(c.expires_at <= v_now),
+           array_agg(w.endpoint_id) filter (where c.expires_at > v_now)
+      into v_events, v_endpoints, v_low, v_high, v_expired, v_live
       from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) w (endpoint_id, max)
       join postrider.endpoint_state s
         on s.endpoint_id = w.endpoint_id and s.owner = fetch_deliveries.worker and s.disabled_at is null
@@ -45,7 +48,8 @@ begin
                     order by p.due_at, p.event_id limit w.max) d) c;
 
     if v_expired then
-        perform postrider._expire(v_events, v_endpoints, v_now);
+        -- Those that another transaction is ending already do not count: nothing new lies behind them yet.
+        v_ended := postrider._expire(v_events, v_endpoints, v_now);
     end if;
 
     return query
@@ -68,13 +72,14 @@ begin
                    'next_due_ms', (select postrider._ms_until(d.due_at, v_now) from postrider.pending d
                                     where d.endpoint_id = s.endpoint_id and d.due_at > v_now
                                     order by d.due_at limit 1),
-                   'due', (select count(*) from unnest(v_endpoints) f (id) where f.id = s.endpoint_id)
+                   'due', coalesce(f.due, 0) + case when v_ended > 0 then 1 else 0 end
                ) end,
                null::uuid, null::integer, null::integer, null::text, null::text, null::bigint, null::bigint
           from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) w (endpoint_id, max)
           join postrider.endpoint_state s on s.endpoint_id = w.endpoint_id
           join postrider.endpoints n on n.id = s.endpoint_id
-          join postrider.policies p on p.name = n.policy;
+          join postrider.policies p on p.name = n.policy
+          left join (select l.id, count(*) as due from unnest(v_live) l (id) group by l.id) f on f.id = s.endpoint_id;
 
     return query
         select x.endpoint_id, null::jsonb, x.event_id, x.run, x.number, x.event_type, x.body, x.expires_in_ms, x.overdue_ms
@@ -92,4 +97,4 @@ begin
 end
 $$;
 comment on function postrider.fetch_deliveries(uuid, bigint[], integer[], uuid[], bigint[], bigint) is
-    'For each endpoint a row with its settings (null: no longer the caller''s), then a row per due delivery, oldest due first, at most limits[n] an endpoint and max_bytes of bodies in all; number is the attempt this would be. settings.due counts what was found due, cut by limits only: where fewer rows follow, or as many as the limit, there is more.';
+    'For each endpoint a row with its settings (null: no longer the caller''s), then a row per due delivery, oldest due first, at most limits[n] an endpoint and max_bytes of bodies in all; number is the attempt this would be. settings.due counts what was found due, cut by limits only, one more when something expired: where fewer rows follow, or as many as the limit, there is more.';

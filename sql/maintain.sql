@@ -28,6 +28,7 @@ declare
     v_old record;
     v_parent text;
     v_step integer;
+    v_more boolean := false;
     v_dropping timestamptz;
 begin
     perform postrider._require_read_committed();
@@ -60,12 +61,13 @@ begin
     delete from postrider.endpoint_secrets s where s.expires_at < v_now - interval '1 day';
     delete from postrider.alerts a where a.dismissed_at < v_keep_from::timestamp at time zone 'UTC';
 
-    for i in 1 .. 20 loop
+    for i in 1 .. case when maintain.catch_up then 20 else 2 end loop
         v_step := postrider._expire_overdue(v_now, 5000);
         v_expired := v_expired + v_step;
-        exit when v_step < 5000;
+        v_more := v_step = 5000;
+        exit when not v_more;
     end loop;
-    for i in 1 .. 20 loop
+    for i in 1 .. case when maintain.catch_up then 20 else 2 end loop
         v_step := postrider._cancel_deleted(v_now, 5000);
         v_cancelled := v_cancelled + v_step;
         exit when v_step < 5000;
@@ -106,7 +108,7 @@ begin
     end loop;
 
     return jsonb_build_object(
-        'busy', false, 'leaves_made', v_made, 'strays_moved', v_moved, 'days_emptied', v_emptied,
+        'busy', false, 'more', v_more or v_step = 5000, 'leaves_made', v_made, 'strays_moved', v_moved, 'days_emptied', v_emptied,
         'days_still_owed', v_owed, 'waiting_for_locks', v_busy, 'expired', v_expired, 'cancelled', v_cancelled,
         'leaves_dropped', v_dropped);
 end

@@ -71,7 +71,8 @@ begin
                                               p.failures + 1) as retry_at,
                s.owner is not distinct from report_attempts.worker
                    and (s.enabled_at is null or r.started_at >= s.enabled_at) as counts,
-               s.owner is not distinct from report_attempts.worker and y.gone_disables and r.http_status = 410 as gone
+               s.owner is not distinct from report_attempts.worker and y.gone_disables and r.http_status = 410
+                   and (s.enabled_at is null or r.started_at >= s.enabled_at) as gone
           from reported r
           join postrider.endpoint_state s on s.endpoint_id = r.endpoint_id
           join postrider.pending p on p.event_id = r.event_id and p.endpoint_id = r.endpoint_id and p.run = r.run

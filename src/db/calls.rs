@@ -163,13 +163,22 @@ impl Db {
         })
     }
 
-    /// Takes due endpoints.
-    pub async fn claim(&self, worker: Uuid, max: usize) -> Result<Claim, DbError> {
+    /// Takes due endpoints; with `include_owned`, also names those that the worker owns already.
+    pub async fn claim(
+        &self,
+        worker: Uuid,
+        max: usize,
+        include_owned: bool,
+    ) -> Result<Claim, DbError> {
         let max = i32::try_from(max).unwrap_or(i32::MAX);
         let rows = self
             .call(
-                "select endpoint_id, pace_ahead_ms, next_claim_in_ms from postrider.claim_endpoints($1, $2)",
-                &[(&worker, Type::UUID), (&max, Type::INT4)],
+                "select endpoint_id, pace_ahead_ms, next_claim_in_ms from postrider.claim_endpoints($1, $2, $3)",
+                &[
+                    (&worker, Type::UUID),
+                    (&max, Type::INT4),
+                    (&include_owned, Type::BOOL),
+                ],
             )
             .await?;
         let mut claim = Claim::default();
@@ -347,9 +356,11 @@ impl Db {
         Ok(())
     }
 
-    /// Looks after partitions, retention and time to live; does nothing when another worker is at it.
-    pub async fn maintain(&self) -> Result<(), DbError> {
-        self.call("select from postrider.maintain()", &[]).await?;
-        Ok(())
+    /// Looks after partitions, retention and time to live; does nothing when another worker is at it. Returns
+    /// whether there is more to do at once.
+    pub async fn maintain(&self) -> Result<bool, DbError> {
+        let sql = "select coalesce((postrider.maintain() ->> 'more')::boolean, false)";
+        let rows = self.call(sql, &[]).await?;
+        Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
     }
 }

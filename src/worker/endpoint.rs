@@ -18,6 +18,8 @@ use crate::db::{Delivery, Fetched, Settings, Verdict};
 const FRESH: Duration = Duration::from_secs(1);
 /// When to ask for them anew, so that sending goes on meanwhile.
 const REFRESH: Duration = Duration::from_millis(600);
+/// A fetch that took long still permits something: large bodies over a slow line must get through.
+const LEAST_FRESH: Duration = Duration::from_millis(200);
 /// Most deliveries of one endpoint held at once.
 const MOST_HELD: usize = 500;
 /// How long an idle or paused endpoint is kept.
@@ -77,6 +79,8 @@ pub(super) struct Owned {
     settings: Option<Settings>,
     /// When the settings in use were asked for.
     asked_at: Option<Instant>,
+    /// When they came.
+    taken_at: Instant,
     /// When the whole queue was asked for.
     filled_at: Instant,
     /// Something may have become due, or changed, at that time.
@@ -112,6 +116,7 @@ impl Owned {
             ahead,
             settings: None,
             asked_at: None,
+            taken_at: now,
             filled_at: now,
             poked_at: Some(now),
             more: false,
@@ -153,7 +158,10 @@ impl Owned {
         {
             return Start::Later;
         }
-        if self.asked_at.is_none_or(|at| now >= at + FRESH) {
+        if self
+            .asked_at
+            .is_none_or(|at| now >= (at + FRESH).max(self.taken_at + LEAST_FRESH))
+        {
             return Start::Later;
         }
         if let Some(until) = self.gate.paused_until(now) {
@@ -202,7 +210,9 @@ impl Owned {
         }
         let capacity = self.capacity(now);
         let poked = self.poked_at.is_some() || self.next_due.is_some_and(|at| at <= now);
-        let stale = self.asked_at.is_none_or(|at| now >= at + REFRESH);
+        let stale = self
+            .asked_at
+            .is_none_or(|at| now >= (at + REFRESH).max(self.taken_at + LEAST_FRESH));
         if self.gate.paused_until(now).is_some() {
             return self.poked_at.is_some().then_some((capacity, true));
         }
@@ -231,7 +241,7 @@ impl Owned {
         let refresh = self
             .asked_at
             .filter(|_| !self.queue.is_empty())
-            .map(|at| at + REFRESH);
+            .map(|at| (at + REFRESH).max(self.taken_at + LEAST_FRESH));
         [self.gate.paused_until(now), self.next_due, start, refresh]
             .into_iter()
             .flatten()
@@ -251,6 +261,7 @@ impl Owned {
         now: Instant,
     ) -> Vec<(Delivery, String)> {
         self.fetching = false;
+        self.taken_at = now;
         let just_stored = std::mem::take(&mut self.just_stored);
         if self.poked_at.is_some_and(|at| at <= asked_at) {
             self.poked_at = None;

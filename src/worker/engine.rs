@@ -49,7 +49,7 @@ pub(super) enum Event {
     /// `release_endpoints` returned.
     Released(Vec<(i64, Duration)>, Result<Vec<i64>, DbError>),
     /// `maintain` returned.
-    Maintained(Result<(), DbError>),
+    Maintained(Result<bool, DbError>),
 }
 
 /// A request under way.
@@ -106,12 +106,21 @@ pub(super) struct Engine {
     pub(super) claim_not_before: Instant,
     pub(super) releasing: Vec<(i64, Duration)>,
     pub(super) release_busy: bool,
+    /// In the release call under way.
+    pub(super) in_release: Vec<i64>,
+    /// A release failed and may have been carried out: no claim until its repetition has.
+    pub(super) release_unsure: bool,
+    /// The next claim asks what is owned already.
+    pub(super) adopt: bool,
     pub(super) starved_since: Option<Instant>,
     pub(super) poll_at: Instant,
     pub(super) tidy_at: Instant,
     pub(super) maintaining: bool,
-    maintain_at: Instant,
+    pub(super) maintain_at: Instant,
     pub(super) stopping: bool,
+    /// When to ask for all endpoints anew, and when that was last done.
+    pub(super) refresh_at: Option<Instant>,
+    pub(super) refreshed_at: Instant,
     stopping_since: Option<Instant>,
 }
 
@@ -156,6 +165,11 @@ impl Engine {
             claim_not_before: now,
             releasing: Vec::new(),
             release_busy: false,
+            in_release: Vec::new(),
+            release_unsure: false,
+            adopt: false,
+            refresh_at: None,
+            refreshed_at: now,
             starved_since: None,
             poll_at: now + options.poll_interval,
             tidy_at: now,
@@ -177,6 +191,10 @@ impl Engine {
         loop {
             self.telemetry.health.turned();
             if !lease.holds() {
+                // Answers that are here already are worth reporting, if only under the old id.
+                while let Ok(event) = inbox.try_recv() {
+                    self.take(event);
+                }
                 self.abort_flights();
                 self.telemetry.metrics.lease_lost();
                 return End::Lost;
@@ -223,6 +241,10 @@ impl Engine {
         }
         if now >= self.poll_at {
             self.poll_at = now + self.options.poll_interval;
+            self.adopt = true;
+            self.refresh_all(now);
+        }
+        if self.refresh_at.is_some_and(|at| at <= now) {
             self.refresh_all(now);
         }
         if now >= self.tidy_at {
@@ -247,6 +269,9 @@ impl Engine {
 
     fn next_turn(&self, now: Instant) -> Instant {
         let mut at = self.tidy_at.min(self.poll_at);
+        if let Some(refresh_at) = self.refresh_at {
+            at = at.min(refresh_at);
+        }
         if let Some(&(timer, _)) = self.timers.first() {
             at = at.min(timer);
         }
@@ -261,7 +286,10 @@ impl Engine {
             if !self.fanning_out {
                 at = at.min(self.look.at());
             }
-            if !self.claiming && self.flights.len() < self.options.max_in_flight {
+            if !self.claiming
+                && !self.release_unsure
+                && self.flights.len() < self.options.max_in_flight
+            {
                 let due = if self.claim_wanted {
                     Some(now)
                 } else {

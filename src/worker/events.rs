@@ -1,6 +1,6 @@
 //! What comes back to the loop, and where it goes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
@@ -9,6 +9,9 @@ use super::{
     engine::{Engine, Event},
 };
 use crate::db::Verdict;
+
+/// Least time between two rounds of asking for all endpoints.
+const REFRESH_APART: Duration = Duration::from_millis(100);
 
 impl Engine {
     pub(super) fn take(&mut self, event: Event) {
@@ -35,7 +38,10 @@ impl Engine {
             Event::Released(endpoints, result) => self.take_released(endpoints, result),
             Event::Maintained(result) => {
                 self.maintaining = false;
-                self.note_call("maintain", &result.map(|()| 0), None);
+                if let Ok(true) = result {
+                    self.maintain_at = now + Duration::from_secs(1);
+                }
+                self.note_call("maintain", &result, None);
             }
         }
     }
@@ -51,11 +57,14 @@ impl Engine {
         {
             // Whoever changed one of ours may have held it while an event was fanned out.
             self.fan_out_wanted = true;
-            self.refresh_all(now);
+            // It does not say which endpoint: all are asked for, but not with each of many hints.
+            self.refresh_at = Some(now.max(self.refreshed_at + REFRESH_APART));
         }
     }
 
     pub(super) fn refresh_all(&mut self, now: Instant) {
+        self.refresh_at = None;
+        self.refreshed_at = now;
         let ids: Vec<i64> = self.endpoints.keys().copied().collect();
         for id in ids {
             if let Some(owned) = self.endpoints.get_mut(&id) {

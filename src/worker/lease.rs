@@ -146,7 +146,8 @@ impl Keeper {
             watched: HashMap::new(),
             confirmed: sent,
         };
-        keeper.watch(&peers, sent);
+        // From when they were seen, not asked for: a peer's silence is never counted from too early.
+        keeper.watch(&peers, uptime());
         Ok((keeper, lease))
     }
 
@@ -211,7 +212,7 @@ impl Keeper {
             .live_workers
             .store(peers.len(), Ordering::Relaxed);
         self.lease.owned_in_all.store(owned, Ordering::Relaxed);
-        self.watch(&peers, sent);
+        self.watch(&peers, uptime());
         Ok(())
     }
 

@@ -118,6 +118,7 @@ async fn leases(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), Error> {
     let mut delay = Duration::from_millis(100);
+    let mut ending = tokio::task::JoinSet::new();
     while !*stop.borrow() {
         let (keeper, lease) = match Keeper::register(database, &options.name, options.lease).await {
             Ok(registered) => registered,
@@ -165,18 +166,43 @@ async fn leases(
         beating.abort();
         // A report under way when the lease was lost comes back through the channel.
         let outcomes = engine.into_outcomes(&mut inbox).await;
-        let left = settle_old(db, worker, outcomes, stop).await;
-        let ended =
-            tokio::time::timeout(DRAIN_LIMIT, deregister(db, worker, end == End::Lost)).await;
-        if ended.is_err() {
-            tracing::warn!(%worker, "could not deregister; peers will end the lease");
-        }
-        if left > 0 {
-            return Err(Error::Undrained(left));
-        }
         tracing::info!(%worker, ?end, "lease ended");
+        // Beside the next lease: one outcome that cannot be stored must not keep the worker from the rest. What
+        // they concern is owned under the old id until they are stored.
+        ending.spawn(end_lease(
+            db.clone(),
+            worker,
+            end == End::Lost,
+            outcomes,
+            stop.clone(),
+        ));
+    }
+    let mut left = 0;
+    while let Some(undrained) = ending.join_next().await {
+        left += undrained.unwrap_or(0);
+    }
+    if left > 0 {
+        return Err(Error::Undrained(left));
     }
     Ok(())
+}
+
+/// Stores what is left of a lease and deregisters. Returns how many outcomes could not be stored.
+async fn end_lease(
+    db: Db,
+    worker: uuid::Uuid,
+    lapsed: bool,
+    outcomes: Vec<crate::db::Attempt>,
+    stop: watch::Receiver<bool>,
+) -> usize {
+    let left = settle_old(&db, worker, outcomes, &stop).await;
+    if tokio::time::timeout(DRAIN_LIMIT, deregister(&db, worker, lapsed))
+        .await
+        .is_err()
+    {
+        tracing::warn!(%worker, "could not deregister; peers will end the lease");
+    }
+    left
 }
 
 /// Reports what is left under the old id, for as long as it takes, unless told to stop. Returns how many

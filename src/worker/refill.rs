@@ -39,13 +39,15 @@ impl Engine {
             .options
             .max_in_flight
             .saturating_sub(self.flights.len());
-        if due && !self.claiming && free > 0 && now >= self.claim_not_before {
+        if due && !self.claiming && !self.release_unsure && free > 0 && now >= self.claim_not_before
+        {
             self.claim_wanted = false;
             self.claim_at = None;
             self.claiming = true;
+            let include_owned = std::mem::take(&mut self.adopt);
             let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
             tokio::spawn(async move {
-                let result = db.claim(worker, free).await;
+                let result = db.claim(worker, free, include_owned).await;
                 events.send(Event::Claimed(result, now.elapsed()))
             });
         }
@@ -68,7 +70,7 @@ impl Engine {
             self.look.soon(now);
         }
         if fan_out.busy {
-            self.look.soon(now);
+            self.look.again(now);
         }
         self.fan_out_wanted |= fan_out.more;
         for id in fan_out.due {
@@ -88,6 +90,8 @@ impl Engine {
         self.claiming = false;
         self.note_call("claim", &result, Some(took));
         let Ok(claim) = result else {
+            // It may have been carried out all the same: the next one asks what is owned.
+            self.adopt = true;
             self.telemetry.health.claim_failed();
             return;
         };
@@ -100,6 +104,14 @@ impl Engine {
         let least = Duration::from_millis(if claim.endpoints.is_empty() { 50 } else { 1 });
         self.claim_at = claim.next_in.map(|delay| now + delay.max(least));
         for claimed in claim.endpoints {
+            let id = claimed.endpoint_id;
+            // Known already, or being given up: only what an unheard answer brought is new here.
+            if self.endpoints.contains_key(&id)
+                || self.in_release.contains(&id)
+                || self.releasing.iter().any(|(r, _)| *r == id)
+            {
+                continue;
+            }
             self.endpoints
                 .insert(claimed.endpoint_id, Owned::new(claimed.pace_ahead, now));
             self.touch(claimed.endpoint_id, now);
@@ -113,6 +125,13 @@ impl Engine {
         if self.fetching || self.wanted.is_empty() || now < self.fetch_at {
             return;
         }
+        let held: usize = self
+            .endpoints
+            .values()
+            .flat_map(|o| &o.queue)
+            .map(|d| d.body.len())
+            .sum();
+        let full = held >= MOST_HELD_BYTES;
         let mut wanted = Vec::new();
         let mut skip: Vec<(Uuid, i64)> = Vec::new();
         for id in self.wanted.drain(..self.wanted.len().min(MOST_ENDPOINTS)) {
@@ -120,9 +139,13 @@ impl Engine {
                 continue;
             };
             owned.wanted = false;
-            let Some((limit, whole)) = owned.wants_fetch(now) else {
+            let Some((mut limit, mut whole)) = owned.wants_fetch(now) else {
                 continue;
             };
+            if full && !owned.queue.is_empty() {
+                // Its settings only: what is held is enough.
+                (limit, whole) = (0, false);
+            }
             owned.fetching = true;
             skip.extend(owned.in_hand.iter().map(|event| (*event, id)));
             if !whole {
@@ -140,12 +163,6 @@ impl Engine {
         if wanted.is_empty() {
             return;
         }
-        let held: usize = self
-            .endpoints
-            .values()
-            .flat_map(|o| &o.queue)
-            .map(|d| d.body.len())
-            .sum();
         let room = if held < MOST_HELD_BYTES {
             MOST_BYTES
         } else {

@@ -78,11 +78,20 @@ impl Engine {
     }
 
     pub(super) fn release(&mut self) {
-        if self.release_busy || self.releasing.is_empty() {
+        if self.release_busy
+            || self.releasing.is_empty()
+            // A claim under way may bring back what is to be released again.
+            || (self.release_unsure && self.claiming)
+        {
             return;
         }
+        let mut batch = std::mem::take(&mut self.releasing);
+        if self.release_unsure {
+            // What was released in truth, and claimed anew since, is ours again.
+            batch.retain(|(id, _)| !self.endpoints.contains_key(id));
+        }
         self.release_busy = true;
-        let batch = std::mem::take(&mut self.releasing);
+        self.in_release = batch.iter().map(|(id, _)| *id).collect();
         let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
         tokio::spawn(async move {
             let result = db.release(worker, &batch).await;
@@ -99,6 +108,8 @@ impl Engine {
         result: Result<Vec<i64>, DbError>,
     ) {
         self.release_busy = false;
+        self.in_release.clear();
+        self.release_unsure = result.is_err();
         self.note_call("release", &result, None);
         match result {
             Ok(held) => {

@@ -76,6 +76,11 @@ impl LookAgain {
         self.at = self.at.min(now + self.step);
     }
 
+    /// Somebody else was looking: look again one step from now, without starting over.
+    pub(super) fn again(&mut self, now: Instant) {
+        self.at = self.at.min(now + self.step);
+    }
+
     /// A look was begun: the next is one step away, and the step doubles.
     pub(super) fn looked(&mut self, now: Instant) {
         self.at = now + self.step;
