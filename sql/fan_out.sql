@@ -3,7 +3,7 @@
 -- Locks, in order: the fan_out advisory lock (try only), under which nobody else takes from outbox; the
 -- endpoint_state rows of every endpoint concerned, ids ascending, in a statement of their own, even where the
 -- mark is right already: whoever gives an endpoint up locks its row and then looks for work, and must find ours.
--- An endpoint that another transaction holds is not waited for: its deliveries go to `deferred` and are made
+-- An endpoint that another transaction holds for long is not waited for: its deliveries go to `deferred` and are made
 -- by a later call. It reads events in the same transaction that writes pending: that read's lock on the leaf
 -- keeps retention's TRUNCATE away.
 
@@ -24,9 +24,9 @@ $$;
 comment on function postrider._subscribers(text, text, bigint, integer) is
     'The endpoints subscribed to an event type, ids ascending after the given one, at most so many.';
 
-create or replace function postrider.fan_out(worker uuid, max_deliveries integer default 2000)
+create or replace function postrider._fan_out(worker uuid, max_deliveries integer, patient boolean)
 returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[])
-language plpgsql security definer
+language plpgsql
 set search_path to pg_catalog, pg_temp
 set plan_cache_mode to force_custom_plan
 as $$
@@ -37,7 +37,7 @@ declare
     v_large uuid;          -- one event with more endpoints than one step takes
     v_large_after bigint;
     v_large_found uuid[];
-    v_budget integer := fan_out.max_deliveries;
+    v_budget integer := _fan_out.max_deliveries;
     v_events uuid[];       -- one element per delivery, with …
     v_endpoints bigint[];  -- … its endpoint
     v_done uuid[];         -- events whose outbox row goes
@@ -132,7 +132,7 @@ begin
         or coalesce(cardinality(v_done), 0) + coalesce(cardinality(v_large_found), 0) < cardinality(v_ids);
 
     if v_large is not null then
-        v_budget := greatest(fan_out.max_deliveries - coalesce(cardinality(v_endpoints), 0), 1);
+        v_budget := greatest(_fan_out.max_deliveries - coalesce(cardinality(v_endpoints), 0), 1);
         with step as (
             select s.endpoint_id
               from postrider.events e,
@@ -157,7 +157,7 @@ begin
 
     v_events := coalesce(v_events, '{}');
     v_endpoints := coalesce(v_endpoints, '{}');
-    v_held := postrider._lock_endpoints(v_endpoints || v_deferring);
+    v_held := postrider._lock_endpoints(v_endpoints || v_deferring, v_deferring, _fan_out.patient);
     v_now := postrider.now();
 
     -- Deferred deliveries whose endpoint is free again; and new ones that must wait.
@@ -169,13 +169,13 @@ begin
                      from unnest(v_deferring) e (id)
                     cross join lateral (select y.event_id from postrider.deferred y
                                          where y.endpoint_id = e.id
-                                         order by y.event_id limit fan_out.max_deliveries) x
+                                         order by y.event_id limit _fan_out.max_deliveries) x
                     where e.id <> all (v_held)
-                    order by x.event_id, e.id limit fan_out.max_deliveries)
+                    order by x.event_id, e.id limit _fan_out.max_deliveries)
             returning d.event_id, d.endpoint_id
         )
         select array_agg(r.event_id), array_agg(r.endpoint_id) into v_resumed, v_resumed_at from resumed r;
-        v_more := v_more or coalesce(cardinality(v_resumed), 0) = fan_out.max_deliveries;
+        v_more := v_more or coalesce(cardinality(v_resumed), 0) = _fan_out.max_deliveries;
     end if;
     if cardinality(v_held) > 0 then
         insert into postrider.deferred (endpoint_id, event_id)
@@ -232,8 +232,8 @@ begin
                                               s.paused_until, s.lapsed_until),
                         least(s.next_claim_at, d.due_at))
     )
-    select array_agg(d.endpoint_id order by d.endpoint_id) filter (where s.owner = fan_out.worker),
-           array_agg(distinct s.owner) filter (where s.owner <> fan_out.worker),
+    select array_agg(d.endpoint_id order by d.endpoint_id) filter (where s.owner = _fan_out.worker),
+           array_agg(distinct s.owner) filter (where s.owner <> _fan_out.worker),
            bool_or(s.owner is null),
            coalesce((select count(*) from added), 0)
       into due, v_owners, v_unowned, deliveries
@@ -251,6 +251,29 @@ begin
     due := coalesce(due, '{}');
     more := v_more;
     return next;
+end
+$$;
+comment on function postrider._fan_out(uuid, integer, boolean) is
+    'What fan_out does; patient: it waits for endpoints that another call of the engine holds.';
+
+create or replace function postrider.fan_out(worker uuid, max_deliveries integer default 2000)
+returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[])
+language plpgsql security definer
+set search_path to pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    -- In one sub-transaction, so that what was locked is let go, and what is locked and then written is so by one
+    -- transaction id.
+    begin
+        return query select f.events, f.deliveries, f.more, f.busy, f.due
+                       from postrider._fan_out(fan_out.worker, fan_out.max_deliveries, true) f;
+        return;
+    exception when lock_not_available or deadlock_detected then
+        null;
+    end;
+    return query select f.events, f.deliveries, f.more, f.busy, f.due
+                   from postrider._fan_out(fan_out.worker, fan_out.max_deliveries, false) f;
 end
 $$;
 comment on function postrider.fan_out(uuid, integer) is

@@ -1,7 +1,7 @@
 -- report_attempts: takes a batch of attempts, settles their deliveries, counts failures, writes history.
 --
 -- Locks, in order: endpoint_state of the endpoints reported on, ids ascending (of one that another transaction
--- holds nothing is taken: `held`, report again); their pending rows, (event,
+-- holds for long nothing is taken: `held`, report again); their pending rows, (event,
 -- endpoint) ascending; then append-only tables. Every judgement is made in a statement after the locks.
 --
 -- Idempotent: an attempt moves its delivery only if it is the next one of the current run, so a report
@@ -9,14 +9,14 @@
 -- settle: a late 2xx for a delivery still owed. History (attempts, statistics) comes last, each in a block of
 -- its own: a failure there is told to the caller and never undoes state.
 
-create or replace function postrider.report_attempts(
+create or replace function postrider._report_attempts(
     worker uuid, seqs bigint[], event_ids uuid[], endpoint_ids bigint[], runs integer[], numbers integer[],
     ended_ago_ms bigint[], durations_ms integer[], http_statuses integer[], error_codes text[], errors text[],
-    waits_ms bigint[], answers text[]
+    waits_ms bigint[], answers text[], patient boolean
 )
 returns table (endpoint_id bigint, owned boolean, stopped boolean, paused_ms bigint, probing boolean,
                next_due_ms bigint, history_lost boolean, held boolean)
-language plpgsql security definer
+language plpgsql
 set search_path to pg_catalog, pg_temp
 set plan_cache_mode to force_custom_plan
 as $$
@@ -30,7 +30,7 @@ begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
 
-    v_held := postrider._lock_endpoints(report_attempts.endpoint_ids);
+    v_held := postrider._lock_endpoints(_report_attempts.endpoint_ids, '{}', _report_attempts.patient);
     if cardinality(v_held) > 0 then
         return query select h.id, true, true, 0::bigint, true, null::bigint, false, true from unnest(v_held) h (id);
         select array_agg(r.seq), array_agg(r.event_id), array_agg(r.endpoint_id), array_agg(r.run), array_agg(r.number),
@@ -48,7 +48,7 @@ begin
         end if;
     end if;
     perform from postrider.pending p
-       join unnest(report_attempts.event_ids, report_attempts.endpoint_ids) r (event_id, endpoint_id)
+       join unnest(_report_attempts.event_ids, _report_attempts.endpoint_ids) r (event_id, endpoint_id)
          on p.event_id = r.event_id and p.endpoint_id = r.endpoint_id
       order by p.event_id, p.endpoint_id for update of p;
     v_now := postrider.now();
@@ -69,16 +69,16 @@ begin
                postrider._judge(r.http_status, r.error_code, p.failures, y.max_attempts, y.retry_statuses) as outcome,
                v_now + postrider._retry_delay(y.backoff_base, y.backoff_factor, y.backoff_cap, y.backoff_jitter,
                                               p.failures + 1) as retry_at,
-               s.owner is not distinct from report_attempts.worker
+               s.owner is not distinct from _report_attempts.worker
                    and (s.enabled_at is null or r.started_at >= s.enabled_at) as counts,
-               s.owner is not distinct from report_attempts.worker and y.gone_disables and r.http_status = 410
+               s.owner is not distinct from _report_attempts.worker and y.gone_disables and r.http_status = 410
                    and (s.enabled_at is null or r.started_at >= s.enabled_at) as gone
           from reported r
           join postrider.endpoint_state s on s.endpoint_id = r.endpoint_id
           join postrider.pending p on p.event_id = r.event_id and p.endpoint_id = r.endpoint_id and p.run = r.run
           join postrider.endpoints n on n.id = r.endpoint_id
           join postrider.policies y on y.name = n.policy
-         where case when s.owner is not distinct from report_attempts.worker then p.attempts = r.number - 1
+         where case when s.owner is not distinct from _report_attempts.worker then p.attempts = r.number - 1
                     else r.http_status between 200 and 299 end
     ), ended as (
         delete from postrider.pending p using judged j
@@ -139,7 +139,7 @@ begin
           left join streak k on k.endpoint_id = s.endpoint_id
           left join asked a on a.endpoint_id = s.endpoint_id
           left join (select distinct j.endpoint_id from judged j where j.gone) g on g.endpoint_id = s.endpoint_id
-         where s.endpoint_id = any (report_attempts.endpoint_ids) and s.owner = report_attempts.worker
+         where s.endpoint_id = any (_report_attempts.endpoint_ids) and s.owner = _report_attempts.worker
     ), state as (
         update postrider.endpoint_state s
            set failures = w.failures, failing_since = w.failing_since,
@@ -158,7 +158,7 @@ begin
     begin
         insert into postrider.attempts (event_id, endpoint_id, worker, seq, run, number, outcome, started_at, duration_ms,
                                         http_status, error_code, error, retry_after, answer, stale)
-        select r.event_id, r.endpoint_id, report_attempts.worker, r.seq, r.run, r.number,
+        select r.event_id, r.endpoint_id, _report_attempts.worker, r.seq, r.run, r.number,
                case when r.http_status between 200 and 299 then 'delivered'
                     when r.http_status = 429 then 'rate_limited' else 'failed' end,
                v_now - (r.ended_ago_ms + r.duration_ms) * interval '1 ms', r.duration_ms, r.http_status,
@@ -180,7 +180,7 @@ begin
     end;
 
     return query
-        select s.endpoint_id, s.owner is not distinct from report_attempts.worker, s.disabled_at is not null,
+        select s.endpoint_id, s.owner is not distinct from _report_attempts.worker, s.disabled_at is not null,
                coalesce(postrider._ms_until(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
                                                                   s.paused_until, s.lapsed_until), v_now), 0),
                s.rung > 0 and s.failures > 0,
@@ -188,7 +188,38 @@ begin
                  where p.endpoint_id = s.endpoint_id order by p.due_at limit 1),
                v_lost, false
           from postrider.endpoint_state s
-         where s.endpoint_id = any (report_attempts.endpoint_ids);
+         where s.endpoint_id = any (_report_attempts.endpoint_ids);
+end
+$$;
+comment on function postrider._report_attempts(uuid, bigint[], uuid[], bigint[], integer[], integer[], bigint[], integer[], integer[], text[], text[], bigint[], text[], boolean) is
+    'What report_attempts does; patient: it waits for endpoints that another call of the engine holds.';
+
+create or replace function postrider.report_attempts(
+    worker uuid, seqs bigint[], event_ids uuid[], endpoint_ids bigint[], runs integer[], numbers integer[],
+    ended_ago_ms bigint[], durations_ms integer[], http_statuses integer[], error_codes text[], errors text[],
+    waits_ms bigint[], answers text[]
+)
+returns table (endpoint_id bigint, owned boolean, stopped boolean, paused_ms bigint, probing boolean,
+               next_due_ms bigint, history_lost boolean, held boolean)
+language plpgsql security definer
+set search_path to pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    -- As in fan_out: one sub-transaction for all of it.
+    begin
+        return query
+            select r.endpoint_id, r.owned, r.stopped, r.paused_ms, r.probing, r.next_due_ms, r.history_lost, r.held
+              from postrider._report_attempts(worker, seqs, event_ids, endpoint_ids, runs, numbers, ended_ago_ms, durations_ms,
+                                              http_statuses, error_codes, errors, waits_ms, answers, true) r;
+        return;
+    exception when lock_not_available or deadlock_detected then
+        null;
+    end;
+    return query
+            select r.endpoint_id, r.owned, r.stopped, r.paused_ms, r.probing, r.next_due_ms, r.history_lost, r.held
+              from postrider._report_attempts(worker, seqs, event_ids, endpoint_ids, runs, numbers, ended_ago_ms, durations_ms,
+                                              http_statuses, error_codes, errors, waits_ms, answers, false) r;
 end
 $$;
 comment on function postrider.report_attempts(uuid, bigint[], uuid[], bigint[], integer[], integer[], bigint[], integer[], integer[], text[], text[], bigint[], text[]) is

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::db::Verdict;
 
-/// Least time between two rounds of asking for all endpoints.
-const REFRESH_APART: Duration = Duration::from_millis(100);
+/// Least time between two rounds of asking for all endpoints, for each of them.
+const REFRESH_APART: Duration = Duration::from_micros(100);
 
 impl Engine {
     pub(super) fn take(&mut self, event: Event) {
@@ -57,8 +57,10 @@ impl Engine {
         {
             // Whoever changed one of ours may have held it while an event was fanned out.
             self.fan_out_wanted = true;
-            // It does not say which endpoint: all are asked for, but not with each of many hints.
-            self.refresh_at = Some(now.max(self.refreshed_at + REFRESH_APART));
+            // It does not say which endpoint: all are asked for, and the more there are, the less often.
+            let owned = u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
+            let apart = (REFRESH_APART * owned).min(REFRESH_APART * 1000);
+            self.refresh_at = Some(now.max(self.refreshed_at + apart));
         }
     }
 

@@ -81,8 +81,15 @@ async fn strays_and_a_long_list_of_expired_deliveries_hold_up_no_emit() {
     // Past the last leaf.
     e.pass(45 * DAY).await;
     run(&e.sql, EMIT).await;
-    let done = emits_meanwhile(&e, A_MOMENT, "select postrider.maintain()").await;
-    assert_eq!(done["expired"], 60_000, "{done}");
+    let mut expired = 0;
+    loop {
+        let done = emits_meanwhile(&e, A_MOMENT, "select postrider.maintain()").await;
+        expired += done["expired"].as_i64().unwrap();
+        if done["more"] == false {
+            break;
+        }
+    }
+    assert_eq!(expired, 60_000);
 }
 
 /// Neither is a report refused whose history is among the strays.
