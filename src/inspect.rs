@@ -178,6 +178,11 @@ pub(crate) async fn value(client: &Client, sql: &str) -> Result<Option<String>, 
     })
 }
 
+/// The product's roles that do not exist, by name.
+pub async fn missing_roles(client: &Client) -> Result<Option<String>, InspectError> {
+    value(client, questions::MISSING_ROLES).await
+}
+
 /// What `doctor` asks; each gives one text, or null where there is nothing to say.
 pub(crate) mod questions {
     pub const VERSION: &str = "select current_setting('server_version')";

@@ -12,6 +12,7 @@ use postrider::{
     connect::Database,
     demo, doctor,
     error::Error,
+    inspect,
     schema::{self, Migrated, Release, State},
     status, worker,
 };
@@ -88,7 +89,7 @@ fn say(text: &str) {
 
 async fn migrate(database: &Database) -> Result<String, Error> {
     let own = Release::current();
-    Ok(match schema::migrate(database).await? {
+    let done = match schema::migrate(database).await? {
         Migrated::Installed => format!("Installed release {own} in {}.", database.target()),
         Migrated::Upgraded { from } => format!(
             "Upgraded {} from release {from} to {own}.",
@@ -101,6 +102,16 @@ async fn migrate(database: &Database) -> Result<String, Error> {
                 database.target()
             )
         }
+    };
+    // An installer that may not create roles goes on without them; whoever reads this must know.
+    let client = database.connect().await?;
+    Ok(match inspect::missing_roles(&client).await? {
+        Some(roles) => format!(
+            "{done}\nRoles are missing, and {} may not create them: {roles}. Let an administrator run \
+             `create role <name> nologin` for each, and then the schema's owner `select postrider._grant()`.",
+            database.target()
+        ),
+        None => done,
     })
 }
 
