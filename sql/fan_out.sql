@@ -7,23 +7,6 @@
 -- by a later call. It reads events in the same transaction that writes pending: that read's lock on the leaf
 -- keeps retention's TRUNCATE away.
 
--- One ordered index read per pattern, so that a step costs what it takes and not what is subscribed.
-create or replace function postrider._subscribers(tenant text, event_type text, after_endpoint bigint, max integer)
-returns setof bigint
-language sql stable
-set search_path to pg_catalog, pg_temp
-as $$
-    select distinct s.endpoint_id
-      from unnest(postrider._patterns(_subscribers.event_type)) t (pattern)
-     cross join lateral (select x.endpoint_id from postrider.subscriptions x
-                          where x.tenant = _subscribers.tenant and x.pattern = t.pattern
-                            and x.endpoint_id > _subscribers.after_endpoint
-                          order by x.endpoint_id limit _subscribers.max) s
-     order by s.endpoint_id limit _subscribers.max
-$$;
-comment on function postrider._subscribers(text, text, bigint, integer) is
-    'The endpoints subscribed to an event type, ids ascending after the given one, at most so many.';
-
 create or replace function postrider._fan_out(worker uuid, max_deliveries integer, patient boolean)
 returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[])
 language plpgsql

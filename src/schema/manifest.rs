@@ -41,6 +41,7 @@ pub const SQL: &[(&str, &str)] = &[
     file!("sql", "emit.sql"),
     file!("sql", "notify.sql"),
     file!("sql", "partitions.sql"),
+    file!("sql", "subscribers.sql"),
     file!("sql", "fan_out.sql"),
     file!("sql", "workers.sql"),
     file!("sql", "claim.sql"),

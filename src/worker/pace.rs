@@ -55,15 +55,6 @@ impl Pace {
         self.tat.checked_sub(tolerance).unwrap_or(now).max(now)
     }
 
-    /// Tokens that are there now.
-    #[must_use]
-    pub fn tokens(&self, now: Instant) -> u32 {
-        let spent = self.tat.saturating_duration_since(now).as_secs_f64();
-        let whole = (spent / self.interval.as_secs_f64().max(1e-9)).ceil();
-        // The quotient of two bounded durations: at most `burst` after the cut in `set` and `new`.
-        self.burst.saturating_sub(whole.clamp(0.0, 1e9) as u32)
-    }
-
     /// How far ahead of now the TAT stands, to be stored with a release.
     #[must_use]
     pub fn ahead(&self, now: Instant) -> Duration {
@@ -90,11 +81,9 @@ mod tests {
     fn a_burst_then_the_rate() {
         let start = Instant::now();
         let mut pace = Pace::new(10.0, 3, Duration::ZERO, start);
-        assert_eq!(pace.tokens(start), 3);
         for _ in 0..3 {
             assert_eq!(pace.take(start), Ok(()));
         }
-        assert_eq!(pace.tokens(start), 0);
         let next = start + Duration::from_millis(100);
         assert_eq!(pace.take(start), Err(next));
         assert_eq!(pace.take(next), Ok(()));
@@ -114,7 +103,6 @@ mod tests {
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300, 1e300] {
             let mut pace = Pace::new(rate, 100_000, Duration::MAX, now);
             let _ = pace.take(now);
-            let _ = pace.tokens(now);
             pace.set(rate, 1, now);
         }
     }
