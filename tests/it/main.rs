@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod backoff;
+mod cases;
 mod clock;
 mod connect;
 mod embedded;
