@@ -21,6 +21,7 @@ begin
             'Its lease has lapsed; register anew.');
     end if;
     v_now := postrider.now();
+    perform postrider._plan_for(0);
     if claim_endpoints.include_owned then
         -- What an earlier claim took whose answer was lost. Nobody knows where its pace stands: as far ahead as
         -- can be, which the worker cuts to an empty bucket.

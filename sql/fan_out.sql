@@ -11,7 +11,6 @@ create or replace function postrider._fan_out(worker uuid, max_deliveries intege
 returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[])
 language plpgsql
 set search_path to pg_catalog, pg_temp
-set plan_cache_mode to force_custom_plan
 as $$
 #variable_conflict use_column
 declare
@@ -26,8 +25,6 @@ declare
     v_done uuid[];         -- events whose outbox row goes
     v_last bigint;
     v_count integer;
-    v_low uuid;
-    v_high uuid;
     v_owners uuid[];
     v_unowned boolean;
     v_owner uuid;
@@ -46,6 +43,7 @@ begin
         return;
     end if;
 
+    perform postrider._plan_for(0);
     -- A large event goes on with a quarter of each call; newer small ones have the rest.
     select o.event_id, o.after_endpoint into v_large, v_large_after
       from postrider.outbox o where o.after_endpoint is not null order by o.event_id limit 1;
@@ -71,13 +69,11 @@ begin
     end if;
 
     -- Which endpoints: matched once per distinct (tenant, event type), then laid out per event and cut to
-    -- the budget. The bounds on the id keep the join off all other leaves.
-    v_low := v_ids[1];
-    v_high := v_ids[cardinality(v_ids)];
+    -- the budget.
+    perform postrider._plan_for(cardinality(v_ids));
     with event as materialized (
         select e.id, e.tenant, e.event_type, e.endpoint_id
-          from postrider.events e
-         where e.id between v_low and v_high and e.id = any (v_ids)
+          from postrider._events(v_ids) e
     ), type as materialized (
         select distinct e.tenant, e.event_type from event e where e.endpoint_id is null
     ), subscriber as materialized (
@@ -118,9 +114,8 @@ begin
         v_budget := greatest(_fan_out.max_deliveries - coalesce(cardinality(v_endpoints), 0), 1);
         with step as (
             select s.endpoint_id
-              from postrider.events e,
+              from postrider._events(array[v_large]) e,
                    postrider._subscribers(e.tenant, e.event_type, v_large_after, v_budget) s (endpoint_id)
-             where e.id = v_large
         )
         select coalesce(v_events, '{}') || coalesce(array_agg(v_large), '{}'),
                coalesce(v_endpoints, '{}') || coalesce(array_agg(t.endpoint_id order by t.endpoint_id), '{}'),
@@ -171,7 +166,7 @@ begin
     end if;
     v_events := v_events || v_resumed;
     v_endpoints := v_endpoints || v_resumed_at;
-    select min(u.id::text)::uuid, max(u.id::text)::uuid into v_low, v_high from unnest(v_events) u (id);
+    perform postrider._plan_for(cardinality(v_events));
 
     -- A new statement: endpoints and state are as of the locks.
     with owed as (
@@ -181,7 +176,7 @@ begin
                greatest(v_now, e.deliver_at, s.low_due_at) as due_at,
                coalesce(e.deliver_at, e.created_at) + p.time_to_live as expires_at
           from owed o
-          join postrider.events e on e.id = o.event_id and e.id between v_low and v_high
+          join postrider._events(v_events) e on e.id = o.event_id
           join postrider.endpoints n on n.id = o.endpoint_id
           join postrider.policies p on p.name = n.policy
           left join postrider.endpoint_state s on s.endpoint_id = o.endpoint_id

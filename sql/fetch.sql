@@ -10,13 +10,16 @@ returns table (endpoint_id bigint, settings jsonb, event_id uuid, run integer, n
                event_type text, body text, expires_in_ms bigint, overdue_ms bigint)
 language plpgsql security definer
 set search_path to pg_catalog, pg_temp
-set plan_cache_mode to force_custom_plan
 as $$
 #variable_conflict use_column
 declare
     v_now constant timestamptz := postrider.now();
-    v_events uuid[];
+    v_events uuid[];       -- one element per delivery, with its endpoint, …
     v_endpoints bigint[];
+    v_runs integer[];
+    v_numbers integer[];
+    v_expire_at timestamptz[];
+    v_due_at timestamptz[];
     v_low uuid;
     v_high uuid;
     v_live bigint[];       -- the endpoint of each that is not past its time to live
@@ -24,21 +27,24 @@ declare
     v_ended integer := 0;
 begin
     perform postrider._require_read_committed();
+    perform postrider._plan_for(cardinality(fetch_deliveries.endpoint_ids));
 
     -- In turns over the endpoints, so that a cut by bytes takes from each.
     select array_agg(c.event_id order by c.turn, w.endpoint_id),
            array_agg(w.endpoint_id order by c.turn, w.endpoint_id),
+           array_agg(c.run order by c.turn, w.endpoint_id), array_agg(c.number order by c.turn, w.endpoint_id),
+           array_agg(c.expires_at order by c.turn, w.endpoint_id), array_agg(c.due_at order by c.turn, w.endpoint_id),
            min(c.event_id::text)::uuid, max(c.event_id::text)::uuid, bool_or(c.expires_at <= v_now),
            array_agg(w.endpoint_id) filter (where c.expires_at > v_now)
-      into v_events, v_endpoints, v_low, v_high, v_expired, v_live
+      into v_events, v_endpoints, v_runs, v_numbers, v_expire_at, v_due_at, v_low, v_high, v_expired, v_live
       from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) w (endpoint_id, max)
       join postrider.endpoint_state s
         on s.endpoint_id = w.endpoint_id and s.owner = fetch_deliveries.worker and s.disabled_at is null
        and coalesce(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
                                           s.paused_until, s.lapsed_until) <= v_now, true)
      cross join lateral (
-           select d.event_id, d.expires_at, row_number() over (order by d.due_at, d.event_id) as turn
-             from (select p.event_id, p.due_at, p.expires_at
+           select d.event_id, d.run, d.number, d.expires_at, d.due_at, row_number() over (order by d.due_at, d.event_id) as turn
+             from (select p.event_id, p.run, p.attempts + 1 as number, p.due_at, p.expires_at
                      from postrider.pending p
                     where p.endpoint_id = w.endpoint_id and p.due_at <= v_now
                       and (p.event_id, p.endpoint_id) not in (
@@ -81,16 +87,18 @@ begin
           join postrider.policies p on p.name = n.policy
           left join (select l.id, count(*) as due from unnest(v_live) l (id) group by l.id) f on f.id = s.endpoint_id;
 
+    -- The bounds on the id keep the plan off all other leaves, if it is made for them.
+    perform set_config('plan_cache_mode', 'force_custom_plan', true);
     return query
         select x.endpoint_id, null::jsonb, x.event_id, x.run, x.number, x.event_type, x.body, x.expires_in_ms, x.overdue_ms
-          from (select p.endpoint_id, p.event_id, p.run, p.attempts + 1 as number, e.event_type, e.body,
-                       postrider._ms_until(p.expires_at, v_now) as expires_in_ms,
-                       postrider._ms(v_now - p.due_at) as overdue_ms, f.turn,
+          from (select f.endpoint_id, f.event_id, f.run, f.number, e.event_type, e.body,
+                       postrider._ms_until(f.expires_at, v_now) as expires_in_ms,
+                       postrider._ms(v_now - f.due_at) as overdue_ms, f.turn,
                        sum(octet_length(e.body)) over (order by f.turn) as bytes
-                  from unnest(v_events, v_endpoints) with ordinality f (event_id, endpoint_id, turn)
-                  join postrider.pending p on p.event_id = f.event_id and p.endpoint_id = f.endpoint_id
+                  from unnest(v_events, v_endpoints, v_runs, v_numbers, v_expire_at, v_due_at)
+                       with ordinality f (event_id, endpoint_id, run, number, expires_at, due_at, turn)
                   join postrider.events e on e.id = f.event_id and e.id between v_low and v_high
-                 where p.expires_at > v_now) x
+                 where f.expires_at > v_now) x
          -- One body larger than the bound still passes, alone.
          where x.bytes <= fetch_deliveries.max_bytes or x.bytes = octet_length(x.body)
          order by x.turn;

@@ -10,6 +10,8 @@ returns bigint[]
 language plpgsql
 set search_path to pg_catalog, pg_temp
 set lock_timeout to '50ms'
+set plan_cache_mode to force_generic_plan
+set enable_seqscan to off
 as $$
 declare
     v_locked bigint[];

@@ -16,6 +16,7 @@ begin
     perform postrider._require_read_committed();
     -- The worker forgets what it released: a crash must not bring it back under a worker that lives on.
     perform postrider._require_durable_commit();
+    perform postrider._plan_for(cardinality(release_endpoints.endpoint_ids));
     v_mine := array(select s.endpoint_id from postrider.endpoint_state s
                      where s.endpoint_id = any (release_endpoints.endpoint_ids) and s.owner = release_endpoints.worker
                      order by s.endpoint_id for no key update skip locked);

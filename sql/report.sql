@@ -18,7 +18,6 @@ returns table (endpoint_id bigint, owned boolean, stopped boolean, paused_ms big
                next_due_ms bigint, history_lost boolean, held boolean)
 language plpgsql
 set search_path to pg_catalog, pg_temp
-set plan_cache_mode to force_custom_plan
 as $$
 #variable_conflict use_column
 declare
@@ -30,6 +29,7 @@ begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
 
+    perform postrider._plan_for(cardinality(_report_attempts.event_ids));
     v_held := postrider._lock_endpoints(_report_attempts.endpoint_ids, '{}', _report_attempts.patient);
     if cardinality(v_held) > 0 then
         return query select h.id, true, true, 0::bigint, true, null::bigint, false, true from unnest(v_held) h (id);

@@ -21,7 +21,7 @@ comment on function postrider._judge(integer, text, integer, integer, int4multir
 
 create or replace function postrider._reason(outcome text, http_status integer, error_code text, failures integer)
 returns text
-language sql immutable parallel safe
+language sql stable parallel safe
 as $$
     select case outcome
         when 'delivered' then null

@@ -1,11 +1,20 @@
 -- Statistics: a row per endpoint and hour, written at most once per endpoint and batch.
 
 create or replace function postrider._latency_histogram(durations_ms integer[]) returns integer[]
-language sql immutable
+language plpgsql immutable
 set search_path to pg_catalog, pg_temp
 as $$
-    select array(select (select count(*) from unnest(durations_ms) d (ms) where postrider._latency_bucket(d.ms) = b.n)::integer
-                   from generate_series(1, cardinality(postrider._latency_bounds()) + 1) b (n) order by b.n)
+declare
+    v_histogram integer[] := array_fill(0, array[cardinality(postrider._latency_bounds()) + 1]);
+    v_ms integer;
+    v_bucket integer;
+begin
+    foreach v_ms in array coalesce(durations_ms, '{}') loop
+        v_bucket := postrider._latency_bucket(v_ms);
+        v_histogram[v_bucket] := v_histogram[v_bucket] + 1;
+    end loop;
+    return v_histogram;
+end
 $$;
 comment on function postrider._latency_histogram(integer[]) is
     'How many of these durations fall in each bucket; the last bucket is above all bounds.';
@@ -13,9 +22,11 @@ comment on function postrider._latency_histogram(integer[]) is
 create or replace function postrider._count_attempts(
     at timestamptz, moved bigint[], seqs bigint[], endpoint_ids bigint[], http_statuses integer[], durations_ms integer[]
 ) returns void
-language sql
+language plpgsql
 set search_path to pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+begin
     insert into postrider.endpoint_stats as x (endpoint_id, hour, delivered, failed, rate_limited, latency)
     select r.endpoint_id, date_trunc('hour', at, 'UTC'),
            count(*) filter (where r.http_status between 200 and 299),
@@ -30,7 +41,8 @@ as $$
        set delivered = x.delivered + excluded.delivered,
            failed = x.failed + excluded.failed,
            rate_limited = x.rate_limited + excluded.rate_limited,
-           latency = array(select a + b from unnest(x.latency, excluded.latency) with ordinality u (a, b, n) order by n)
+           latency = array(select a + b from unnest(x.latency, excluded.latency) with ordinality u (a, b, n) order by n);
+end
 $$;
 comment on function postrider._count_attempts(timestamptz, bigint[], bigint[], bigint[], integer[], integer[]) is
     'Adds the attempts that moved something to endpoint_stats.';

@@ -2,13 +2,15 @@
 -- so that ids of one session sort as they were made and a day is a range of ids.
 
 create or replace function postrider._uuid_v7(at timestamptz) returns uuid
-language sql volatile parallel safe
+language plpgsql volatile parallel safe
 set search_path to pg_catalog, pg_temp
 as $$
-    select (lpad(to_hex(t.us / 1000), 12, '0')
-            || '7' || lpad(to_hex((t.us % 1000) * 4096 / 1000), 3, '0')
-            || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
-      from (select (extract(epoch from at) * 1000000)::bigint as us) t
+declare
+    v_us constant bigint := extract(epoch from at) * 1000000;
+begin
+    return (lpad(to_hex(v_us / 1000), 12, '0') || '7' || lpad(to_hex((v_us % 1000) * 4096 / 1000), 3, '0')
+            || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid;
+end
 $$;
 comment on function postrider._uuid_v7(timestamptz) is
     'A new uuid v7 for this moment.';

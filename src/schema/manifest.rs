@@ -30,6 +30,7 @@ pub const SQL: &[(&str, &str)] = &[
     file!("sql", "clock.sql"),
     file!("sql", "errors.sql"),
     file!("sql", "event_types.sql"),
+    file!("sql", "plans.sql"),
     file!("sql", "mark.sql"),
     file!("sql", "lock.sql"),
     file!("sql", "url.sql"),

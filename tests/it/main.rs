@@ -55,6 +55,7 @@ mod worker_isolation;
 mod worker_ladder;
 mod worker_latency;
 mod worker_limits;
+mod worker_lost_answers;
 mod worker_lost_connections;
 mod worker_operator;
 mod worker_outcome;

@@ -1,0 +1,45 @@
+-- How the engine's statements are planned. Locks: none.
+--
+-- Planning afresh costs a call of a few rows several times what running it does; a plan kept from when a table was
+-- empty can read all of it once it is full. So small calls keep plans that can only be nested loops over index
+-- reads, right at every size of a table, and large ones, whose joins between their own rows want hashing, are planned
+-- for what they hold. Events are read through _events(), which is always planned for its range of ids: a kept plan
+-- would lock every leaf.
+
+create or replace function postrider._plan_for(rows integer) returns void
+language plpgsql
+as $$
+declare
+    v_small constant boolean := rows <= 50;
+    v_many constant text := case when v_small then 'off' else 'on' end;
+begin
+    perform pg_catalog.set_config('plan_cache_mode', case when v_small then 'force_generic_plan' else 'force_custom_plan' end, true),
+            pg_catalog.set_config('enable_seqscan', v_many, true),
+            pg_catalog.set_config('enable_hashjoin', v_many, true),
+            pg_catalog.set_config('enable_mergejoin', v_many, true),
+            -- A plan that must read a table in sequence after all has a penalty in its cost that would compile it.
+            pg_catalog.set_config('jit', 'off', true);
+end
+$$;
+comment on function postrider._plan_for(integer) is
+    'For the rest of the transaction: statements are planned for calls of so many rows.';
+
+create or replace function postrider._events(ids uuid[])
+returns table (id uuid, tenant text, event_type text, endpoint_id bigint, deliver_at timestamptz, created_at timestamptz)
+language plpgsql stable
+set search_path to pg_catalog, pg_temp
+set plan_cache_mode to force_custom_plan
+as $$
+#variable_conflict use_column
+declare
+    v_low uuid;
+    v_high uuid;
+begin
+    select min(u.id::text)::uuid, max(u.id::text)::uuid into v_low, v_high from unnest(_events.ids) u (id);
+    return query
+        select e.id, e.tenant, e.event_type, e.endpoint_id, e.deliver_at, e.created_at
+          from postrider.events e where e.id between v_low and v_high and e.id = any (_events.ids);
+end
+$$;
+comment on function postrider._events(uuid[]) is
+    'These events. The bounds on the id keep the plan off all other leaves.';
