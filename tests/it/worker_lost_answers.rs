@@ -21,16 +21,14 @@ async fn lost(proxy: &Proxy) {
 async fn a_claim_whose_answer_was_lost_is_asked_for() {
     let mut world = World::new(|_, _| Reply::status(200)).await;
     world.endpoint("/in", "").await;
-    let proxy = world
-        .worker_by_proxy(|o| (o.poll_interval, o.lease) = (NEVER, NEVER))
-        .await;
-    let registered = "select exists (select from postrider.workers)";
-    eventually(LIMIT, async || {
-        world.one::<bool>(registered, &[]).await.then_some(())
-    })
-    .await;
-    proxy.lose_answer_to("postrider.claim_endpoints(");
     let event = world.emit("a").await;
+    // Fanned out already, so that the first claim takes the endpoint.
+    world
+        .run("select postrider.fan_out(gen_random_uuid())")
+        .await;
+    let proxy = world.proxy().await;
+    proxy.lose_answer_to("postrider.claim_endpoints(");
+    world.worker_by(&proxy, |o| (o.poll_interval, o.lease) = (NEVER, NEVER));
     lost(&proxy).await;
     // Looks for work become ever rarer; the next emit brings the next one.
     let later = world.emit("a").await;
@@ -47,7 +45,8 @@ async fn a_claim_whose_answer_was_lost_is_asked_for() {
 async fn a_release_whose_answer_was_lost_gives_up_nothing_new() {
     let mut world = World::new(|_, _| Reply::status(200).after(ms(150))).await;
     world.endpoint("/in", "concurrency => 1").await;
-    let proxy = world.worker_by_proxy(|_| {}).await;
+    let proxy = world.proxy().await;
+    world.worker_by(&proxy, |_| {});
     let first = world.emit("a").await;
     world.arrival("/in", first).await;
     proxy.lose_answer_to("postrider.release_endpoints(");
