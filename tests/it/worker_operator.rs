@@ -109,32 +109,3 @@ async fn changes_take_effect_within_a_second() {
 async fn changes_take_effect_within_a_second_without_notifications() {
     changes_take_effect(false).await;
 }
-
-/// A resumed backlog comes at the pace, oldest first, and not as a flood.
-#[tokio::test]
-async fn a_resumed_backlog_keeps_the_pace() {
-    let mut world = World::new(|_, _| Reply::status(200)).await;
-    let endpoint = world.endpoint("/in", "rate => 50, burst => 10").await;
-    world.worker();
-    let pause =
-        format!("select postrider.pause_endpoint({endpoint}, clock_timestamp() + interval '2 s')");
-    let before = Instant::now();
-    let paused = world.run(&pause).await;
-    let wanted = world.emit_many("a", 100).await;
-    // It comes back by itself.
-    let requests = world.arrived("/in", 100).await;
-    let back = requests[0].arrived;
-    assert!(back >= before + ms(2000), "{:?}", back - before);
-    assert!(back < paused + ms(3200), "{:?}", back - paused);
-    assert_pace(&requests, 50.0, 10);
-    let ids: Vec<String> = requests.iter().map(|r| r.id()).collect();
-    // Up to five are on the way at once, so neighbours may change places.
-    for (place, id) in ids.iter().enumerate() {
-        let due = wanted.iter().position(|w| w.to_string() == *id).unwrap();
-        assert!(
-            due.abs_diff(place) <= 10,
-            "number {due} came as number {place}"
-        );
-    }
-    assert_once_each(&requests, 100);
-}

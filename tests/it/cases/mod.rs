@@ -1,3 +1,5 @@
 //! Faults that people reported in other webhook senders and Postgres queues, each as tests named after its
 //! case (`gNN_…`), which fail when the fault comes back. Where a case is one example of a kind, several
 //! members of the kind are tried.
+
+mod g15_resume_flood;
