@@ -10,6 +10,7 @@ use postrider::{
     admin::{self, Telemetry},
     config::{Cli, Command, LogFormat, WorkerArgs},
     connect::Database,
+    delivery::Resolver,
     demo, doctor,
     error::Error,
     inspect,
@@ -150,6 +151,7 @@ async fn deliver(args: WorkerArgs) -> Result<(), Error> {
         pool_size: args.pool_size,
         allow_networks: args.allow_network,
         listen,
+        resolver: Resolver::default(),
     };
     Ok(worker::run(database, options, telemetry, stopped).await?)
 }

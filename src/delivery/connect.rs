@@ -6,11 +6,11 @@
 use std::{
     future::Future,
     io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -21,13 +21,20 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection},
     rt::TokioIo,
 };
-use tokio::{net::TcpStream, sync::Semaphore};
+use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::AddressGuard;
+use super::{
+    AddressGuard,
+    resolve::{Lookups, Resolver, Stage},
+};
 
-/// Most lookups at once. Each holds a thread for as long as the resolver takes; addresses need none.
-const LOOKUPS: usize = 32;
+tokio::task_local! {
+    /// Whether the request that runs in this scope waits for its lookup to begin: the client hands nothing but
+    /// the URL through to its connector.
+    pub(super) static LOOKUP_WAITS: Arc<AtomicBool>;
+}
+
 /// How long one of several addresses may take before the next is tried.
 const NEXT_ADDRESS: Duration = Duration::from_secs(1);
 
@@ -48,18 +55,18 @@ pub(super) enum DialError {
 #[derive(Clone)]
 pub(super) struct Dialler {
     guard: Arc<AddressGuard>,
-    lookups: Arc<Semaphore>,
+    lookups: Lookups,
 }
 
 impl Dialler {
-    pub(super) fn new(guard: AddressGuard) -> Self {
+    pub(super) fn new(guard: AddressGuard, resolver: Resolver) -> Self {
         Self {
             guard: Arc::new(guard),
-            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            lookups: Lookups::new(resolver),
         }
     }
 
-    async fn dial(self, uri: Uri) -> Result<Dialled, DialError> {
+    async fn dial(self, uri: Uri, waits: Arc<AtomicBool>) -> Result<Dialled, DialError> {
         let host = uri.host().ok_or(DialError::NoHost)?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let default = if uri.scheme_str() == Some("https") {
@@ -70,7 +77,7 @@ impl Dialler {
         let port = uri.port_u16().unwrap_or(default);
         let addresses = match host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, port)],
-            Err(_) => self.look_up(host.to_owned(), port).await?,
+            Err(_) => self.look_up(host, port, &waits).await?,
         };
         if let Some(refused) = addresses.iter().find(|a| !self.guard.permits(a.ip())) {
             return Err(DialError::Refused(refused.ip()));
@@ -83,23 +90,31 @@ impl Dialler {
         })
     }
 
-    async fn look_up(&self, host: String, port: u16) -> Result<Vec<SocketAddr>, DialError> {
-        let failed = |reason: String, host: &str| DialError::Lookup {
+    async fn look_up(
+        &self,
+        host: &str,
+        port: u16,
+        waits: &AtomicBool,
+    ) -> Result<Vec<SocketAddr>, DialError> {
+        let failed = |reason: &str| DialError::Lookup {
             host: host.to_owned(),
-            reason,
+            reason: reason.to_owned(),
         };
-        let permit = self.lookups.clone().acquire_owned().await;
-        let permit = permit.map_err(|e| failed(e.to_string(), &host))?;
-        let name = host.clone();
-        let found = tokio::task::spawn_blocking(move || {
-            // The thread outlives a request that gave up; so does its permit.
-            let _permit = permit;
-            (name.as_str(), port).to_socket_addrs().map(Vec::from_iter)
-        });
-        let found = found.await.map_err(|e| failed(e.to_string(), &host))?;
-        let found = found.map_err(|e| failed(e.to_string(), &host))?;
+        let mut lookup = self.lookups.find(host);
+        let mut found = loop {
+            let stage = lookup.borrow_and_update().clone();
+            waits.store(matches!(stage, Stage::Waiting), Ordering::Release);
+            if let Stage::Done(found) = stage {
+                break found.map_err(|reason| failed(&reason))?;
+            }
+            let changed = lookup.changed().await;
+            changed.map_err(|_| failed("it was given up"))?;
+        };
         if found.is_empty() {
-            return Err(failed("it has no address".into(), &host));
+            return Err(failed("it has no address"));
+        }
+        for address in &mut found {
+            address.set_port(port);
         }
         Ok(found)
     }
@@ -134,7 +149,8 @@ impl Service<Uri> for Dialler {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(self.clone().dial(uri))
+        let waits = LOOKUP_WAITS.try_with(Arc::clone).unwrap_or_default();
+        Box::pin(self.clone().dial(uri, waits))
     }
 }
 

@@ -49,6 +49,15 @@ impl ErrorCode {
     }
 }
 
+/// Why a request was not made. Nothing was asked of the receiver, so it is no attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotSent {
+    /// It was not allowed to leave any more.
+    GateClosed,
+    /// Other lookups took all threads for as long as it could wait to connect.
+    NoLookup,
+}
+
 /// What came of one request.
 #[derive(Debug)]
 pub struct Answer {

@@ -28,8 +28,8 @@ use tokio::time::timeout_at;
 use uuid::Uuid;
 
 use super::{
-    AddressGuard, Answer, ErrorCode,
-    connect::{Dialler, Uses},
+    AddressGuard, Answer, ErrorCode, NotSent, Resolver,
+    connect::{Dialler, LOOKUP_WAITS, Uses},
     failure,
     wait::wait_from_headers,
 };
@@ -79,9 +79,9 @@ pub struct Sender {
 
 impl Sender {
     /// A sender that goes where the guard permits.
-    pub fn new(guard: AddressGuard) -> Result<Self, native_tls::Error> {
+    pub fn new(guard: AddressGuard, resolver: Resolver) -> Result<Self, native_tls::Error> {
         let tls = native_tls::TlsConnector::new()?;
-        let mut connector = HttpsConnector::from((Dialler::new(guard), tls.into()));
+        let mut connector = HttpsConnector::from((Dialler::new(guard, resolver), tls.into()));
         connector.https_only(false);
         let client = |idle: usize| {
             Client::builder(TokioExecutor::new())
@@ -105,15 +105,15 @@ impl Sender {
     /// be dead before any answer.
     ///
     /// `database_us` is the database clock in microseconds since 1970, against which HTTP dates are read.
-    /// `may_leave` is asked as the last act before the first byte; when it says no, nothing was sent and
-    /// the result is `None`. `may_repeat` is asked before a repeat.
+    /// `may_leave` is asked as the last act before the first byte; when it says no, nothing was sent.
+    /// `may_repeat` is asked before a repeat.
     pub async fn send<F: Future<Output = bool>>(
         &self,
         request: Request,
         database_us: impl Fn() -> i64,
         may_leave: impl Fn() -> bool + Send + Sync + 'static,
         may_repeat: impl FnOnce() -> F,
-    ) -> Option<Answer> {
+    ) -> Result<Answer, NotSent> {
         let started = Instant::now();
         let deadline = started + request.request_timeout;
         let gate = Arc::new(LeaveGate {
@@ -122,9 +122,15 @@ impl Sender {
         });
         let outcome = match build_headers(&request) {
             Ok(headers) => {
-                let first =
-                    attempt(&self.pooled, &request, &headers, &gate, started, deadline).await;
-                match first {
+                let lookup_waits = Arc::new(AtomicBool::new(false));
+                let first = attempt(&self.pooled, &request, &headers, &gate, started, deadline);
+                match LOOKUP_WAITS.scope(lookup_waits.clone(), first).await {
+                    Err(failed)
+                        if failed.code == ErrorCode::ConnectTimeout
+                            && lookup_waits.load(Ordering::Acquire) =>
+                    {
+                        return Err(NotSent::NoLookup);
+                    }
                     Err(failed)
                         if failed.repeatable && may_repeat_by(deadline, may_repeat).await =>
                     {
@@ -144,9 +150,9 @@ impl Sender {
             Err(reason) => Err(Failed::at_once(ErrorCode::BadRequest, reason)),
         };
         if gate.refused.load(Ordering::Acquire) {
-            return None;
+            return Err(NotSent::GateClosed);
         }
-        Some(match outcome {
+        Ok(match outcome {
             Ok(response) => read_answer(response, started, deadline, database_us()).await,
             Err(failed) => Answer {
                 http_status: None,

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::{Error, sql};
 use crate::admin::Telemetry;
 use crate::connect::Database;
+use crate::delivery::Resolver;
 use crate::embedded::Embedded;
 use crate::{schema, worker};
 
@@ -65,6 +66,7 @@ impl Stage {
             pool_size: 4,
             allow_networks: vec![loopback],
             listen: None,
+            resolver: Resolver::default(),
         };
         let stop = watch::Sender::new(false);
         self.workers.spawn(worker::run(

@@ -20,7 +20,7 @@ use super::{Options, endpoint::Owned, lease::Lease, wake::LookAgain};
 use crate::{
     admin::Telemetry,
     db::{Attempt, Claim, Db, DbError, Delivery, FanOut, Fetched, WantedRefill},
-    delivery::{Answer, Sender},
+    delivery::{Answer, NotSent, Sender},
 };
 
 /// How often `maintain` is called; the database lets one worker at a time do it.
@@ -33,7 +33,7 @@ pub(super) enum Event {
     /// LISTEN is in force, or was lost.
     Listening(bool),
     /// A request ended. `None`: it did not leave, since the gate closed meanwhile.
-    Answered(i64, Option<Box<Answer>>),
+    Answered(i64, Result<Box<Answer>, NotSent>),
     /// `fan_out` returned.
     FannedOut(Result<FanOut, DbError>, Duration),
     /// `claim_endpoints` returned.

@@ -28,7 +28,7 @@ use crate::{
     admin::Telemetry,
     connect::{ConnectError, Database},
     db::{Db, DbError},
-    delivery::{AddressGuard, Sender},
+    delivery::{AddressGuard, Resolver, Sender},
 };
 use engine::{End, Engine};
 use lease::Keeper;
@@ -50,6 +50,8 @@ pub struct Options {
     pub allow_networks: Vec<IpNet>,
     /// Where to LISTEN, when calls go through a transaction-pooling proxy.
     pub listen: Option<Database>,
+    /// Finds the addresses of endpoints.
+    pub resolver: Resolver,
 }
 
 /// Host name and process id: a name for people, on which nothing depends.
@@ -94,8 +96,9 @@ pub async fn run(
     telemetry: Arc<Telemetry>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    let sender = Sender::new(AddressGuard::new(options.allow_networks.clone()))
-        .map_err(|e| Error::Sender(e.to_string()))?;
+    let guard = AddressGuard::new(options.allow_networks.clone());
+    let sender =
+        Sender::new(guard, options.resolver.clone()).map_err(|e| Error::Sender(e.to_string()))?;
     let db = Db::new(database.pool(options.pool_size)?);
     let (hints, mut inbox) = mpsc::unbounded_channel();
     let listening = options.listen.clone().unwrap_or_else(|| database.clone());

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     db::{Attempt, Delivery, Settings},
-    delivery::{self, Answer, ErrorCode, Request},
+    delivery::{self, Answer, ErrorCode, NotSent, Request},
 };
 
 /// An answer that took longer makes its endpoint a slow one.
@@ -108,7 +108,12 @@ impl Engine {
         );
     }
 
-    pub(super) fn take_answer(&mut self, seq: i64, answer: Option<Box<Answer>>, now: Instant) {
+    pub(super) fn take_answer(
+        &mut self,
+        seq: i64,
+        answer: Result<Box<Answer>, NotSent>,
+        now: Instant,
+    ) {
         let Some(flight) = self.flights.remove(&seq) else {
             return;
         };
@@ -119,11 +124,15 @@ impl Engine {
             owned.active_at = now;
             match &answer {
                 // It did not leave: nothing to report, and no longer in hand.
-                None => {
+                Err(reason) => {
+                    if *reason == NotSent::NoLookup {
+                        tracing::debug!(endpoint = id, "other lookups take all threads");
+                        owned.last_answer = LastAnswer::None;
+                    }
                     owned.stored(flight.delivery.event_id, false);
                     owned.poke(now);
                 }
-                Some(answer) => {
+                Ok(answer) => {
                     owned.last_answer = last_answer(answer);
                     let failed = !matches!(answer.http_status, Some(200..=299));
                     owned.revisit |= failed;
@@ -134,7 +143,7 @@ impl Engine {
                 }
             }
         }
-        if let Some(answer) = answer {
+        if let Ok(answer) = answer {
             let outcome = outcome_label(&answer);
             self.telemetry.metrics.attempt(
                 outcome,
@@ -195,14 +204,14 @@ impl Engine {
     }
 }
 
-/// One attempt. `None`: the gate closed before anything was sent.
+/// One attempt.
 async fn attempt(
     sender: delivery::Sender,
     target: Arc<Target>,
     delivery: Delivery,
     gate: Arc<Gate>,
     lease: Arc<Lease>,
-) -> Option<Answer> {
+) -> Result<Answer, NotSent> {
     let timestamp = lease.database_us().div_euclid(1_000_000);
     let id = delivery.event_id.to_string();
     let signature = delivery::signature(

@@ -15,15 +15,19 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::super::{AddressGuard, Answer, ErrorCode, Request, Sender, address::parse_network};
+use super::super::{
+    AddressGuard, Answer, ErrorCode, NotSent, Request, Resolver, Sender, address::parse_network,
+};
 
 const LIMIT: Duration = Duration::from_millis(400);
 
 fn sender() -> Sender {
-    Sender::new(AddressGuard::new(vec![
-        parse_network("127.0.0.0/8").unwrap(),
-    ]))
-    .unwrap()
+    resolving(Resolver::default())
+}
+
+fn resolving(resolver: Resolver) -> Sender {
+    let loopback = parse_network("127.0.0.0/8").unwrap();
+    Sender::new(AddressGuard::new(vec![loopback]), resolver).unwrap()
 }
 
 fn request(url: &str) -> Request {
@@ -154,7 +158,7 @@ async fn a_closed_gate_lets_no_byte_out() {
     let answer = sender
         .send(request(&url), || 0, || false, || async { true })
         .await;
-    assert!(answer.is_none());
+    assert_eq!(answer.unwrap_err(), NotSent::GateClosed);
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
@@ -333,7 +337,7 @@ async fn refused_addresses_see_no_connection() {
         .1
         .trim_end_matches("/hook")
         .to_owned();
-    let strict = Sender::new(AddressGuard::default()).unwrap();
+    let strict = Sender::new(AddressGuard::default(), Resolver::default()).unwrap();
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "[::1]"] {
         let answer = send(&strict, &format!("http://{host}:{port}/")).await;
         assert_eq!(
@@ -372,4 +376,71 @@ async fn failures_to_connect_are_told_apart() {
     drop(plain);
     let answer = send(&sender(), &tls.replace("http:", "https:")).await;
     assert_eq!(code(&answer), Some(ErrorCode::Tls), "{answer:?}");
+}
+
+/// Requests that got no thread for their lookup are no attempts; one whose own lookup hangs is.
+#[tokio::test]
+async fn a_request_that_waits_for_a_lookup_was_not_made() {
+    let (hang, hung) = std::sync::mpsc::channel::<()>();
+    let hung = std::sync::Mutex::new(hung);
+    let sender = resolving(Resolver::new(move |_| {
+        // Until the test ends.
+        let _ = hung.lock().map(|hung| hung.recv());
+        Ok(Vec::new())
+    }));
+    let mut all = tokio::task::JoinSet::new();
+    for n in 0..100 {
+        let (sender, url) = (sender.clone(), format!("http://dead{}.test/", n / 2));
+        all.spawn(async move {
+            let sent = sender.send(request(&url), || 0, || true, || async { true });
+            sent.await.map(|answer| code(&answer))
+        });
+    }
+    let all = all.join_all().await;
+    let made = all.iter().filter(|r| r.is_ok()).count();
+    assert_eq!(made, 2 * 32, "those whose lookup ran");
+    for sent in all {
+        match sent {
+            Ok(code) => assert_eq!(code, Some(ErrorCode::ConnectTimeout)),
+            Err(reason) => assert_eq!(reason, NotSent::NoLookup),
+        }
+    }
+    drop(hang);
+}
+
+#[tokio::test]
+async fn each_new_connection_looks_its_name_up_anew() {
+    let (url, _) = receiver(|mut stream, _| async move {
+        read_request(&mut stream).await;
+        let _ = stream
+            .write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            .await;
+    })
+    .await;
+    let url = url.replace("127.0.0.1", "name.test");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let sender = resolving(Resolver::new(move |host| {
+        assert_eq!(host, "name.test");
+        match counter.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(std::io::Error::other("no such name")),
+            2 => Ok(vec![([10, 0, 0, 5], 0).into()]),
+            // One inner address among others is enough to refuse them all.
+            3 => Ok(vec![([127, 0, 0, 1], 0).into(), ([10, 0, 0, 5], 0).into()]),
+            4 => Ok(Vec::new()),
+            _ => Ok(vec![([127, 0, 0, 1], 0).into()]),
+        }
+    }));
+    for expected in [
+        Some(ErrorCode::Dns),
+        None,
+        Some(ErrorCode::AddressRefused),
+        Some(ErrorCode::AddressRefused),
+        Some(ErrorCode::Dns),
+        None,
+    ] {
+        let answer = send(&sender, &url).await;
+        assert_eq!(code(&answer), expected, "{answer:?}");
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 6);
 }
