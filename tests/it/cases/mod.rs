@@ -3,3 +3,4 @@
 //! members of the kind are tried.
 
 mod g15_resume_flood;
+mod g30_name_lookups;
