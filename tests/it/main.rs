@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod backoff;
 mod cases;
 mod clock;
 mod connect;

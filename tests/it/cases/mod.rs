@@ -3,4 +3,6 @@
 //! members of the kind are tried.
 
 mod g15_resume_flood;
+mod g25_inner_addresses;
+mod g27_backoff_arithmetic;
 mod g30_name_lookups;

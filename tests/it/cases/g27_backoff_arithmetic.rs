@@ -1,7 +1,13 @@
-//! Backoff: arithmetic that no number of attempts breaks.
+//! G27: no number of attempts, and no policy that can be stored, makes a retry delay wrap, fail or lie in the
+//! past; and SQL agrees with a second computation of it.
 
+use crate::fixtures::eventually;
+use crate::fixtures::http::Reply;
+use crate::fixtures::lane::Lane;
 use crate::fixtures::postgres::TestDb;
 use crate::fixtures::sql::{all, one, run};
+use crate::fixtures::worker::{LIMIT, ms};
+use crate::fixtures::world::World;
 
 const DAY: f64 = 86_400.0;
 
@@ -18,7 +24,7 @@ fn expected(base: f64, factor: f64, cap: f64, n: i32) -> f64 {
 }
 
 #[tokio::test]
-async fn the_delay_is_right_for_every_n() {
+async fn g27_the_delay_is_right_for_every_n() {
     let db = TestDb::new().await;
     let client = db.connect().await;
     let policies = [
@@ -69,7 +75,7 @@ async fn the_delay_is_right_for_every_n() {
 }
 
 #[tokio::test]
-async fn a_factor_close_to_one_neither_overflows_nor_falls() {
+async fn g27_a_factor_close_to_one_neither_overflows_nor_falls() {
     let db = TestDb::new().await;
     let client = db.connect().await;
     let sql = "select count(*) from (
@@ -81,7 +87,7 @@ async fn a_factor_close_to_one_neither_overflows_nor_falls() {
 }
 
 #[tokio::test]
-async fn jitter_stays_between_zero_and_the_delay() {
+async fn g27_jitter_stays_between_zero_and_the_delay() {
     let db = TestDb::new().await;
     let client = db.connect().await;
     let sql = "select d from (
@@ -103,7 +109,7 @@ async fn jitter_stays_between_zero_and_the_delay() {
 }
 
 #[tokio::test]
-async fn the_preview_says_what_a_policy_means() {
+async fn g27_the_preview_says_what_a_policy_means() {
     let db = TestDb::new().await;
     let client = db.connect().await;
     let last = "select format('%s %s %s %s', attempt, earliest, mean, latest)
@@ -144,4 +150,73 @@ async fn the_preview_says_what_a_policy_means() {
     .await;
     let sql = "select count(*) from postrider.retry_preview('patient') where latest = '0'";
     assert_eq!(one::<i64>(&client, sql).await, 1000);
+}
+
+/// The extremes that a policy can hold, through the engine: the retry after the n-th failure is due when the
+/// policy says, and never before now.
+#[tokio::test]
+async fn g27_a_failure_is_retried_when_its_policy_says() {
+    let lane = Lane::new("patient").await;
+    let sql = &lane.engine.sql;
+    run(
+        sql,
+        "update postrider.policies set max_attempts = 2147483647, time_to_live = '30 days'",
+    )
+    .await;
+    run(sql, "delete from postrider.policy_rungs").await;
+    let policies = [
+        ("'30 s', 2, '6 h'", "none", 21_600.0, 21_600.0),
+        ("'30 s', 2, '6 h'", "full", 0.0, 21_600.0),
+        ("'0', 100, '6 h'", "full", 0.0, 0.0),
+        ("'1 h', 2, '1 s'", "none", 1.0, 1.0),
+        ("'1 s', 2, '0'", "none", 0.0, 0.0),
+        ("'1 us', 100, '29 days'", "none", 29.0 * DAY, 29.0 * DAY),
+    ];
+    for (policy, jitter, least, most) in policies {
+        run(sql, &format!(
+            "update postrider.policies set (backoff_base, backoff_factor, backoff_cap) = ({policy}), backoff_jitter = '{jitter}'"
+        )).await;
+        // The one after the last ends the delivery.
+        for n in [31, 32, 63, 64, 1_100, i32::MAX - 1] {
+            let event = lane.owe(1).await[0];
+            run(
+                sql,
+                &format!("update postrider.pending set attempts = {n} - 1, failures = {n} - 1"),
+            )
+            .await;
+            lane.report(&[lane.attempt(event, 500).number(n)]).await;
+            let wait = "extract(epoch from due_at - postrider.now())::float8";
+            let wait: f64 = lane.owed(event, wait).await;
+            // As seen a moment later.
+            assert!(
+                wait > least - 5.0 && wait <= most + 1e-3,
+                "{policy} {jitter} after {n}: {wait}"
+            );
+            run(sql, "delete from postrider.pending").await;
+        }
+    }
+}
+
+/// 30 days are more milliseconds than an int holds: the worker's timer does not fire at once.
+#[tokio::test]
+async fn g27_a_month_is_not_at_once() {
+    let mut world = World::new(|_, _| Reply::status(500)).await;
+    let month =
+        r#"{"backoff_base": "30 days", "backoff_cap": "30 days", "time_to_live": "30 days"}"#;
+    world.quick_policy("month", month).await;
+    let endpoint = world.endpoint("/in", "policy => 'month'").await;
+    world.worker();
+    let event = world.emit("a").await;
+    let failed = async || {
+        world
+            .delivery(event, endpoint)
+            .await
+            .filter(|d| d.failures == 1)
+    };
+    eventually(LIMIT, failed).await;
+    // The endpoint is held for three seconds after its last request, and looked at again.
+    tokio::time::sleep(ms(1500)).await;
+    assert_eq!(world.receiver.requests().len(), 1);
+    let sql = "select extract(epoch from due_at - now())::float8 from postrider.pending";
+    assert!(world.one::<f64>(sql, &[]).await > 29.9 * DAY);
 }
