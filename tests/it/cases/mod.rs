@@ -4,5 +4,6 @@
 
 mod g15_resume_flood;
 mod g25_inner_addresses;
+mod g26_headers;
 mod g27_backoff_arithmetic;
 mod g30_name_lookups;
