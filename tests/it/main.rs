@@ -34,6 +34,7 @@ mod engine_report_late;
 mod engine_retention;
 mod engine_retries;
 mod engine_workers;
+mod failover;
 mod fixtures;
 mod input;
 mod install;
