@@ -15,7 +15,8 @@ comment on function postrider._is_event_type(text) is
 create or replace function postrider._is_pattern(pattern text) returns boolean
 language sql immutable parallel safe
 as $$
-    select pg_catalog.length(pattern) operator(pg_catalog.<=) 130
+    -- As long as an event type: a longer one would match none.
+    select pg_catalog.length(pattern) operator(pg_catalog.<=) 128
        and pattern operator(pg_catalog.~) '^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?)$'
 $$;
 comment on function postrider._is_pattern(text) is

@@ -36,6 +36,7 @@ mod engine_retries;
 mod engine_workers;
 mod failover;
 mod fixtures;
+mod fuzz;
 mod input;
 mod install;
 mod operators;
