@@ -68,9 +68,9 @@ async fn urls() {
     ];
     let scheme = prop_oneof![4 => Just("https://"), 1 => Just("http://"), 1 => Just("ftp://"), 1 => Just("https:/")];
     let all = (scheme, host, port, rest).prop_map(|(s, h, p, r)| format!("{s}{h}{p}{r}"));
-    let urls = samples(6000, all);
+    let urls = samples(2500, all);
     let taken = accepted("_check_url", &urls).await;
-    assert!(taken.iter().filter(|taken| **taken).count() > 500);
+    assert!(taken.iter().filter(|taken| **taken).count() > 200);
     for (url, _) in urls.iter().zip(taken).filter(|(_, taken)| *taken) {
         let uri: hyper::Uri = url.parse().unwrap_or_else(|e| panic!("{url:?}: {e}"));
         let authority = uri.authority().unwrap().as_str();
@@ -125,7 +125,7 @@ async fn secrets() {
         "whsec_[A-Za-z0-9+/]{30,90}={0,3}",
         "\\PC{0,40}"
     ];
-    let secrets = samples(4000, all);
+    let secrets = samples(1500, all);
     let taken = accepted("_check_secret", &secrets).await;
     for (secret, taken) in secrets.iter().zip(taken) {
         assert_eq!(taken, secret.parse::<Secret>().is_ok(), "{secret:?}");
@@ -172,7 +172,7 @@ async fn event_types_and_patterns() {
                 format!("{text}{end}")
             }
         });
-    let pairs = samples(6000, (types, patterns));
+    let pairs = samples(3000, (types, patterns));
     let (types, patterns): (Vec<_>, Vec<_>) = pairs.iter().cloned().unzip();
     let db = TestDb::new().await;
     let client = db.connect().await;
@@ -197,7 +197,7 @@ async fn event_types_and_patterns() {
             matched += usize::from(right);
         }
     }
-    assert!(matched > 100, "{matched}");
+    assert!(matched > 20, "{matched}");
 }
 
 /// An answer, more or less.
