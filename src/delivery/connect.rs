@@ -35,6 +35,8 @@ tokio::task_local! {
     pub(super) static LOOKUP_WAITS: Arc<AtomicBool>;
 }
 
+/// How long a request may wait for its lookup to begin: it holds one of the worker's slots meanwhile.
+const LOOKUP_WAIT: Duration = Duration::from_secs(1);
 /// How long one of several addresses may take before the next is tried.
 const NEXT_ADDRESS: Duration = Duration::from_secs(1);
 
@@ -101,14 +103,18 @@ impl Dialler {
             reason: reason.to_owned(),
         };
         let mut lookup = self.lookups.find(host);
-        let mut found = loop {
-            let stage = lookup.borrow_and_update().clone();
-            waits.store(matches!(stage, Stage::Waiting), Ordering::Release);
-            if let Stage::Done(found) = stage {
-                break found.map_err(|reason| failed(&reason))?;
-            }
-            let changed = lookup.changed().await;
-            changed.map_err(|_| failed("it was given up"))?;
+        waits.store(true, Ordering::Release);
+        let begun = lookup.wait_for(|stage| !matches!(stage, Stage::Waiting));
+        match tokio::time::timeout(LOOKUP_WAIT, begun).await {
+            Ok(begun) => drop(begun.map_err(|_| failed("it was given up"))?),
+            Err(_) => return Err(failed("others take all threads")),
+        }
+        waits.store(false, Ordering::Release);
+        let ended = lookup.wait_for(|stage| matches!(stage, Stage::Done(_)));
+        let ended = ended.await.map_err(|_| failed("it was given up"))?.clone();
+        let mut found = match ended {
+            Stage::Done(found) => found.map_err(|reason| failed(&reason))?,
+            Stage::Waiting | Stage::Running => Vec::new(),
         };
         if found.is_empty() {
             return Err(failed("it has no address"));

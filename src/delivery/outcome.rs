@@ -54,7 +54,7 @@ impl ErrorCode {
 pub enum NotSent {
     /// It was not allowed to leave any more.
     GateClosed,
-    /// Other lookups took all threads for as long as it could wait to connect.
+    /// Other lookups took all threads for as long as it could wait.
     NoLookup,
 }
 

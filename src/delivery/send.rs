@@ -126,7 +126,7 @@ impl Sender {
                 let first = attempt(&self.pooled, &request, &headers, &gate, started, deadline);
                 match LOOKUP_WAITS.scope(lookup_waits.clone(), first).await {
                     Err(failed)
-                        if failed.code == ErrorCode::ConnectTimeout
+                        if matches!(failed.code, ErrorCode::ConnectTimeout | ErrorCode::Dns)
                             && lookup_waits.load(Ordering::Acquire) =>
                     {
                         return Err(NotSent::NoLookup);

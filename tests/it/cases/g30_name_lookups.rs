@@ -73,7 +73,7 @@ async fn g30_hanging_names_hold_up_only_themselves() {
     let hanging = Hanging::new();
     // Closed after each answer, so that each delivery looks its name up.
     let mut world = World::alone(|_, _| Reply::status(200).then_close()).await;
-    let policy = r#"{"connect_timeout": "1 s", "request_timeout": "2 s"}"#;
+    let policy = r#"{"connect_timeout": "4 s", "request_timeout": "5 s"}"#;
     world.quick_policy("short", policy).await;
     world.endpoint("/by-address", "event_types => '{a}'").await;
     named(
@@ -111,7 +111,8 @@ async fn g30_hanging_names_hold_up_only_themselves() {
         median(took.clone()),
         took[29]
     );
-    assert!(took[27] < ms(500), "{took:?}");
+    // All slots may be taken at first, but not for the time that connecting may take.
+    assert!(took[26] < ms(500) && took[29] < ms(3000), "{took:?}");
     assert!(most <= 64, "{most} lookups at once");
     assert!(world.receiver.requests_to("/dead").is_empty());
     let sql = "select count(distinct endpoint_id), count(*) filter (where error_code <> 'connect_timeout')
