@@ -37,6 +37,7 @@ mod engine_workers;
 mod failover;
 mod fixtures;
 mod fuzz;
+mod fuzz_answers;
 mod input;
 mod install;
 mod operators;
