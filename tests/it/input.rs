@@ -154,7 +154,7 @@ async fn urls_that_are_fine() {
 }
 
 #[tokio::test]
-async fn secrets() {
+async fn g23_malformed_secrets_are_refused_when_stored() {
     let good = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let short = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaU="; // 23 bytes
     let long = format!("whsec_{}Zg==", "A".repeat(88)); // 67 bytes

@@ -2,8 +2,15 @@
 //! case (`gNN_…`), which fail when the fault comes back. Where a case is one example of a kind, several
 //! members of the kind are tried.
 
+mod g07_endless_answer;
+mod g08_one_clock;
+mod g12_retry_after;
 mod g15_resume_flood;
+mod g22_bytes_and_headers;
+mod g23_signing;
 mod g25_inner_addresses;
 mod g26_headers;
 mod g27_backoff_arithmetic;
+mod g28_dead_connections;
+mod g29_redirects;
 mod g30_name_lookups;

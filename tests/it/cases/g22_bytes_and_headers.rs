@@ -1,51 +1,19 @@
-//! sign, send: the request as the receiver sees it.
+//! G22: the bytes sent are not the bytes given, or not those signed. Key order, number forms and escapes change
+//! between storing, signing, sending and a retry, and receivers cannot verify; or the body comes in chunks.
 
 use std::collections::HashSet;
 use std::time::{Duration, UNIX_EPOCH};
 
-use hmac::{Hmac, Mac};
-use hyper::header::{HeaderMap, HeaderName};
-use sha2::Sha256;
-use standardwebhooks::Webhook;
-
-use crate::fixtures::eventually;
 use crate::fixtures::http::Reply;
-use crate::fixtures::receiver::Recorded;
-use crate::fixtures::worker::LIMIT;
+use crate::fixtures::signatures::{standard, stripe, verify_standard};
 use crate::fixtures::world::World;
 
 /// What storage as jsonb or a float would change: a number of 21 digits, 1e2, a repeated key, escapes.
 const PAYLOAD: &str =
     r#"{"b":1.0,"a":123456789012345678901,"z":1e2,"u":"\u00e9 \u2028 / é 😀","b":2}"#;
 
-fn stripe(secret: &str, request: &Recorded) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
-    mac.update(request.the("Webhook-Timestamp").as_bytes());
-    mac.update(b".");
-    mac.update(&request.body);
-    format!("v1={}", hex::encode(mac.finalize().into_bytes()))
-}
-
-fn standard(secret: &str, request: &Recorded) -> String {
-    let timestamp = request.the("Webhook-Timestamp").parse().unwrap();
-    let webhook = Webhook::new(secret).unwrap();
-    webhook
-        .sign(&request.id(), timestamp, &request.body)
-        .unwrap()
-}
-
-fn verify_standard(secret: &str, request: &Recorded) {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &request.headers {
-        let name: HeaderName = name.parse().unwrap();
-        headers.insert(name, value.parse().unwrap());
-    }
-    let webhook = Webhook::new(secret).unwrap();
-    webhook.verify(&request.body, &headers).unwrap();
-}
-
 #[tokio::test]
-async fn bytes_headers_and_signatures_over_two_retries() {
+async fn g22_bytes_headers_and_signatures_over_two_retries() {
     let mut world =
         World::new(|_, nth| Reply::status(if nth.of_path > 2 { 200 } else { 500 })).await;
     // Over a second, so that each attempt has another timestamp.
@@ -110,53 +78,4 @@ async fn bytes_headers_and_signatures_over_two_retries() {
     let event: uuid::Uuid = world.one(sql, &[&PAYLOAD]).await;
     let request = world.arrival("/standard", event).await;
     assert_eq!(std::str::from_utf8(&request.body).unwrap(), PAYLOAD);
-}
-
-#[tokio::test]
-async fn during_a_rotation_both_secrets_sign_newest_first() {
-    let mut world = World::new(|_, _| Reply::status(200)).await;
-    world.worker();
-    for style in ["stripe", "standard"] {
-        let path = format!("/{style}");
-        let settings = format!("event_types => '{{{style}}}', signature => '{style}'");
-        let (id, old) = world.endpoint_with_secret(&path, &settings).await;
-        let first = world.emit(style).await;
-        world.arrival(&path, first).await;
-        let rotate = "select postrider.rotate_secret($1, overlap => interval '1 hour')";
-        let new: String = world.one(rotate, &[&id]).await;
-        assert_ne!(old, new);
-        let signed = |by: &[&str], request: &Recorded| {
-            let time = request.the("Webhook-Timestamp");
-            let signatures: Vec<_> = match style {
-                "stripe" => by.iter().map(|s| stripe(s, request)).collect(),
-                _ => by.iter().map(|s| standard(s, request)).collect(),
-            };
-            match style {
-                "stripe" => format!("t={time},{}", signatures.join(",")),
-                _ => signatures.join(" "),
-            }
-        };
-        // Takes effect within a second.
-        let both = eventually(LIMIT, async || {
-            let event = world.emit(style).await;
-            let request = world.arrival(&path, event).await;
-            let signature = request.the("Webhook-Signature").to_owned();
-            (signature != signed(&[&old], &request)).then_some((signature, request))
-        })
-        .await;
-        assert_eq!(both.0, signed(&[&new, &old], &both.1));
-        if style == "standard" {
-            verify_standard(&old, &both.1);
-            verify_standard(&new, &both.1);
-        }
-        let over =
-            "update postrider.endpoint_secrets set expires_at = now() where expires_at is not null";
-        world.run(over).await;
-        eventually(LIMIT, async || {
-            let event = world.emit(style).await;
-            let request = world.arrival(&path, event).await;
-            (request.the("Webhook-Signature") == signed(&[&new], &request)).then_some(())
-        })
-        .await;
-    }
 }

@@ -1,4 +1,4 @@
-//! send: one clock over the whole request, and it starts when the request gets its slot.
+//! G08: a deadline that stops at the head. A receiver that sends a byte a second keeps a slot for hours.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::fixtures::worker::ms;
 use crate::fixtures::world::World;
 
 #[tokio::test]
-async fn whatever_the_receiver_does_the_request_ends_at_its_limit() {
+async fn g08_whatever_the_receiver_does_the_request_ends_at_its_limit() {
     let mut world = World::new(|request, nth| match (request.path.as_str(), nth.of_path) {
         (_, 2..) => Reply::status(200),
         ("/silent", _) => Reply::Hang,
@@ -64,7 +64,7 @@ async fn whatever_the_receiver_does_the_request_ends_at_its_limit() {
 
 /// 200 requests of 30 ms, two at a time, take three limits: waiting must not count.
 #[tokio::test]
-async fn waiting_for_a_slot_is_no_timeout() {
+async fn g09_waiting_for_a_slot_is_no_timeout() {
     let mut world = World::new(|_, _| Reply::status(200).after(ms(30))).await;
     let limits = r#"{"connect_timeout": "500 ms", "request_timeout": "1 s"}"#;
     world.quick_policy("limits", limits).await;
@@ -82,7 +82,7 @@ async fn waiting_for_a_slot_is_no_timeout() {
 
 /// The lease is renewed while a request is open, however long that takes and whoever joins.
 #[tokio::test]
-async fn a_request_longer_than_the_lease_is_sent_once() {
+async fn g10_a_request_longer_than_the_lease_is_sent_once() {
     let mut world = World::new(|_, _| Reply::status(200).after(ms(8000))).await;
     let endpoint = world.endpoint("/in", "").await;
     for _ in 0..3 {
