@@ -21,7 +21,10 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection},
     rt::TokioIo,
 };
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
 use tower_service::Service;
 
 use super::{
@@ -68,7 +71,7 @@ impl Dialler {
         }
     }
 
-    async fn dial(self, uri: Uri, waits: Arc<AtomicBool>) -> Result<Dialled, DialError> {
+    async fn dial(self, uri: Uri, waits: Arc<AtomicBool>) -> Result<TokioIo<Dialled>, DialError> {
         let host = uri.host().ok_or(DialError::NoHost)?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let default = if uri.scheme_str() == Some("https") {
@@ -86,10 +89,10 @@ impl Dialler {
         }
         let stream = connect_first(&addresses).await?;
         stream.set_nodelay(true)?;
-        Ok(Dialled {
-            stream: TokioIo::new(stream),
+        Ok(TokioIo::new(Dialled {
+            stream,
             uses: Uses::default(),
-        })
+        }))
     }
 
     async fn look_up(
@@ -146,9 +149,9 @@ async fn connect_first(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 }
 
 impl Service<Uri> for Dialler {
-    type Response = Dialled;
+    type Response = TokioIo<Dialled>;
     type Error = DialError;
-    type Future = Pin<Box<dyn Future<Output = Result<Dialled, DialError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Dialled>, DialError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
         Poll::Ready(Ok(()))
@@ -160,21 +163,36 @@ impl Service<Uri> for Dialler {
     }
 }
 
-/// How many requests a connection has carried: a request that dies on a used one may have met a connection
-/// that the receiver had already closed.
+/// What a connection has carried: a request that dies on a used one, before a byte of its answer came, may have
+/// met a connection that the receiver had already closed.
 #[derive(Clone, Default)]
-pub(super) struct Uses(Arc<AtomicUsize>);
+pub(super) struct Uses(Arc<Carried>);
+
+#[derive(Default)]
+struct Carried {
+    requests: AtomicUsize,
+    bytes_read: AtomicUsize,
+}
 
 impl Uses {
     /// Counts a request in; returns how many there were before.
     pub(super) fn count(&self) -> usize {
-        self.0.fetch_add(1, Ordering::Relaxed)
+        self.0.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn read(&self, bytes: usize) {
+        self.0.bytes_read.fetch_add(bytes, Ordering::Release);
+    }
+
+    /// Bytes that came so far.
+    pub(super) fn bytes_read(&self) -> usize {
+        self.0.bytes_read.load(Ordering::Acquire)
     }
 }
 
 /// A connection to a permitted address.
 pub(super) struct Dialled {
-    stream: TokioIo<TcpStream>,
+    stream: TcpStream,
     uses: Uses,
 }
 
@@ -184,30 +202,33 @@ impl Connection for Dialled {
     }
 }
 
-impl hyper::rt::Read for Dialled {
+impl AsyncRead for Dialled {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: hyper::rt::ReadBufCursor<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.uses.read(buf.filled().len() - before);
+        read
     }
 }
 
-impl hyper::rt::Write for Dialled {
+impl AsyncWrite for Dialled {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        hyper::rt::Write::poll_write(Pin::new(&mut self.stream), cx, buf)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        hyper::rt::Write::poll_flush(Pin::new(&mut self.stream), cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        hyper::rt::Write::poll_shutdown(Pin::new(&mut self.stream), cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -6,9 +6,9 @@ use hyper_util::client::legacy;
 
 use super::{ErrorCode, connect::DialError, send::Failed};
 
-/// Names the cause. A request that died without an answer on a connection used before is repeatable: the
-/// receiver may have closed it just then.
-pub(super) fn classify(error: &legacy::Error, reused: bool) -> Failed {
+/// Names the cause. A request that died without a byte of an answer on a connection used before (`stale`) is
+/// repeatable: the receiver may have closed it just then.
+pub(super) fn classify(error: &legacy::Error, stale: bool) -> Failed {
     let mut causes = Vec::new();
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(this) = cause {
@@ -33,7 +33,7 @@ pub(super) fn classify(error: &legacy::Error, reused: bool) -> Failed {
     Failed {
         code,
         reason,
-        repeatable: reused && code == ErrorCode::Reset && !error.is_connect(),
+        repeatable: stale && code == ErrorCode::Reset && !error.is_connect(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -21,7 +21,10 @@ use hyper::{
 };
 use hyper_tls::HttpsConnector;
 use hyper_util::{
-    client::legacy::{Client, connect::capture_connection},
+    client::legacy::{
+        Client,
+        connect::{CaptureConnection, Connected, capture_connection},
+    },
     rt::{TokioExecutor, TokioTimer},
 };
 use tokio::time::timeout_at;
@@ -197,15 +200,18 @@ async fn attempt(
     started: Instant,
     deadline: Instant,
 ) -> Result<hyper::Response<Incoming>, Failed> {
-    let body = GatedBody {
-        bytes: Some(request.body.clone()),
-        gate: gate.clone(),
-    };
-    let mut http = hyper::Request::new(body);
+    let mut http = hyper::Request::new(());
     *http.method_mut() = Method::POST;
     *http.uri_mut() = request.uri.clone();
     *http.headers_mut() = headers.clone();
     let mut captured = capture_connection(&mut http);
+    let left = Arc::new(OnceLock::new());
+    let http = http.map(|()| GatedBody {
+        bytes: Some(request.body.clone()),
+        gate: gate.clone(),
+        connection: captured.clone(),
+        left: left.clone(),
+    });
     let connect_deadline = (started + request.connect_timeout).min(deadline);
     let mut answer = std::pin::pin!(client.request(http));
     let mut reused = false;
@@ -214,11 +220,7 @@ async fn attempt(
         answered = &mut answer => Some(answered),
         connected = async {
             let connected = captured.wait_for_connection_metadata().await;
-            connected.as_ref().map(|c| {
-                let mut extensions = Extensions::new();
-                c.get_extras(&mut extensions);
-                extensions.get::<Uses>().is_some_and(|uses| uses.count() > 0)
-            })
+            connected.as_ref().and_then(uses_of).map(|uses| uses.count() > 0)
         } => {
             reused = connected.unwrap_or(false);
             None
@@ -239,7 +241,18 @@ async fn attempt(
             }
         },
     };
-    answered.map_err(|error| failure::classify(&error, reused))
+    answered.map_err(|error| {
+        let heard = left
+            .get()
+            .is_some_and(|(uses, before): &(Uses, usize)| uses.bytes_read() > *before);
+        failure::classify(&error, reused && !heard)
+    })
+}
+
+fn uses_of(connected: &Connected) -> Option<Uses> {
+    let mut extensions = Extensions::new();
+    connected.get_extras(&mut extensions);
+    extensions.remove()
 }
 
 fn build_headers(request: &Request) -> Result<HeaderMap, String> {
@@ -339,6 +352,9 @@ struct LeaveGate {
 struct GatedBody {
     bytes: Option<Bytes>,
     gate: Arc<LeaveGate>,
+    connection: CaptureConnection,
+    /// The connection it left by, and how many bytes had come over that before.
+    left: Arc<OnceLock<(Uses, usize)>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -358,7 +374,14 @@ impl Body for GatedBody {
                 self.gate.refused.store(true, Ordering::Release);
                 Some(Err(GateClosed))
             }
-            Some(bytes) => Some(Ok(Frame::data(bytes))),
+            Some(bytes) => {
+                let uses = self.connection.connection_metadata();
+                if let Some(uses) = uses.as_ref().and_then(uses_of) {
+                    let before = uses.bytes_read();
+                    let _ = self.left.set((uses, before));
+                }
+                Some(Ok(Frame::data(bytes)))
+            }
             None => None,
         })
     }

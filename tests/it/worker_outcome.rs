@@ -88,5 +88,3 @@ async fn gone_disables_until_a_person_enables() {
     }
     assert_eq!(world.one::<i64>(alerts, &[&endpoint]).await, 0);
 }
-
-}

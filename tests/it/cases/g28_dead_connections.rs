@@ -39,3 +39,30 @@ async fn g28_a_dead_kept_alive_connection_is_no_failure() {
     let failed = "select count(*) from postrider.attempts where outcome <> 'delivered'";
     assert_eq!(world.one::<i64>(failed, &[]).await, 0);
 }
+
+/// Once a byte of an answer came, the receiver has had the request: that is a failure like any other.
+#[tokio::test]
+async fn g28_an_answer_that_broke_off_is_a_failure_and_not_repeated_at_once() {
+    let mut world = World::new(|_, nth| match nth.of_path {
+        2 => Reply::Raw(b"HTTP/1.1 2".to_vec()),
+        _ => Reply::status(200),
+    })
+    .await;
+    world
+        .quick_policy("slower", r#"{"backoff_base": "300 ms"}"#)
+        .await;
+    let endpoint = world
+        .endpoint("/in", "policy => 'slower', concurrency => 1")
+        .await;
+    world.worker();
+    let first = world.emit("a").await;
+    world.wait_for_status(first, endpoint, "delivered").await;
+    let second = world.emit("a").await;
+    let done = world.wait_for_status(second, endpoint, "delivered").await;
+    let requests = world.receiver.requests_to("/in");
+    assert_eq!(
+        requests[1].nth.of_connection, 2,
+        "it was a reused connection"
+    );
+    assert_eq!((done.attempts, done.failures), (2, 1));
+}
