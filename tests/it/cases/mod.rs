@@ -14,3 +14,4 @@ mod g27_backoff_arithmetic;
 mod g28_dead_connections;
 mod g29_redirects;
 mod g30_name_lookups;
+mod g34_status_table;
