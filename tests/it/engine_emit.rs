@@ -1,75 +1,8 @@
-//! emit_event: an event exists if and only if its transaction committed.
+//! emit_event: what it takes, what it refuses, and the ids it gives.
 
 use uuid::Uuid;
 
-use crate::fixtures::engine::{Engine, all, count, one, refused, run};
-use crate::fixtures::eventually;
-
-async fn rows(e: &Engine) -> (i64, i64) {
-    (
-        count(&e.sql, "postrider.events").await,
-        count(&e.sql, "postrider.outbox").await,
-    )
-}
-
-#[tokio::test]
-async fn what_is_rolled_back_never_was() {
-    let e = Engine::new().await;
-    let mut s = e.session().await;
-    let t = s.transaction().await.unwrap();
-    run(
-        t.client(),
-        "select postrider.emit_event('a.b', '{}', idempotency_key => 'k')",
-    )
-    .await;
-    assert_eq!(rows(&e).await, (0, 0), "visible before its commit");
-    t.rollback().await.unwrap();
-    assert_eq!(rows(&e).await, (0, 0));
-    assert_eq!(count(&e.sql, "postrider.idempotency_keys").await, 0);
-}
-
-#[tokio::test]
-async fn a_savepoint_takes_only_its_own_back() {
-    let e = Engine::new().await;
-    let sql = "begin; savepoint s; select postrider.emit_event('a.one', '{}'); rollback to s;
-               select postrider.emit_event('a.two', '{}'); commit";
-    run(&e.sql, sql).await;
-    let types: Vec<String> = all(&e.sql, "select event_type from postrider.events").await;
-    assert_eq!(types, ["a.two"]);
-    assert_eq!(rows(&e).await, (1, 1));
-}
-
-#[tokio::test]
-async fn a_block_undone_by_its_exception_handler_emits_nothing() {
-    let e = Engine::new().await;
-    let sql = "do $$ begin
-                   begin
-                       perform postrider.emit_event('a.undone', '{}');
-                       perform 1 / 0;
-                   exception when division_by_zero then null;
-                   end;
-                   perform postrider.emit_event('a.kept', '{}');
-               end $$";
-    run(&e.sql, sql).await;
-    let types: Vec<String> = all(&e.sql, "select event_type from postrider.events").await;
-    assert_eq!(types, ["a.kept"]);
-    assert_eq!(rows(&e).await, (1, 1));
-}
-
-#[tokio::test]
-async fn a_session_killed_before_its_commit_emits_nothing() {
-    let e = Engine::new().await;
-    let s = e.session().await;
-    let pid: i32 = one(&s, "select pg_backend_pid()").await;
-    run(&s, "begin; select postrider.emit_event('a.b', '{}')").await;
-    run(&e.sql, &format!("select pg_terminate_backend({pid})")).await;
-    let gone = format!("pg_stat_activity where pid = {pid}");
-    eventually(std::time::Duration::from_secs(10), async || {
-        (count(&e.sql, &gone).await == 0).then_some(())
-    })
-    .await;
-    assert_eq!(rows(&e).await, (0, 0));
-}
+use crate::fixtures::engine::{Engine, one, refused, run};
 
 #[tokio::test]
 async fn literals_jsonb_and_json_find_their_overload() {
@@ -185,25 +118,6 @@ async fn what_cannot_be_sent_is_refused() {
         refused("'a.b', '{}', deliver_at => 'infinity'").await,
         "PR005"
     );
-}
-
-#[tokio::test]
-async fn payloads_of_any_size_pass() {
-    let e = Engine::new().await;
-    for (character, size) in [
-        ("x", 7_990),
-        ("x", 8_001),
-        ("x", 9_000),
-        ("x", 1_048_576),
-        ("€", 3_000),
-        ("€", 349_525),
-    ] {
-        let id = e
-            .emit(&format!("'a.b', to_jsonb(repeat('{character}', {size}))"))
-            .await;
-        let sql = format!("select char_length(body) from postrider.events where id = '{id}'");
-        assert_eq!(one::<i32>(&e.sql, &sql).await, size + 2);
-    }
 }
 
 #[tokio::test]

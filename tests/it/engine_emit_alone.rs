@@ -1,6 +1,6 @@
 //! emit_event needs nobody and waits for nobody.
 
-use crate::fixtures::engine::{Engine, count, refused, run};
+use crate::fixtures::engine::{Engine, count, run};
 
 async fn rows(e: &Engine) -> (i64, i64) {
     (
@@ -8,6 +8,7 @@ async fn rows(e: &Engine) -> (i64, i64) {
         count(&e.sql, "postrider.outbox").await,
     )
 }
+
 #[tokio::test]
 async fn it_works_at_every_isolation_level() {
     let e = Engine::new().await;
@@ -23,49 +24,6 @@ async fn it_works_at_every_isolation_level() {
         run(&e.sql, &sql).await;
     }
     assert_eq!(rows(&e).await, (4, 4));
-}
-
-#[tokio::test]
-async fn it_needs_no_search_path_and_no_right_but_execute() {
-    let e = Engine::new().await;
-    let role = format!("{}_app", e.db.name());
-    let setup = format!(
-        "create role {role} login password '{role}'; grant usage on schema postrider to {role};
-         grant execute on function postrider.emit_event(text, text, text, text, timestamptz, bigint) to {role};
-         create table public.invoices (id int); grant insert on public.invoices to {role}; grant usage on schema public to {role};
-         create function public.enqueue() returns trigger language plpgsql as
-             $$ begin perform postrider.emit_event('a.trigger', '{{}}'); return null; end $$;
-         create trigger enqueue after insert on public.invoices for each row execute function public.enqueue()"
-    );
-    run(&e.sql, &setup).await;
-    let app = postrider::connect::Database::new(Some(&e.db.url_as(&role)))
-        .unwrap()
-        .connect()
-        .await
-        .unwrap();
-    run(
-        &app,
-        "set search_path = ''; select postrider.emit_event('a.b', '{}')",
-    )
-    .await;
-    run(
-        &app,
-        "begin; insert into public.invoices values (1); commit",
-    )
-    .await;
-    for private in [
-        "events",
-        "endpoint_secrets",
-        "outbox",
-        "endpoints",
-        "settings",
-    ] {
-        let sql = format!("select * from postrider.{private}");
-        assert_eq!(refused(&app, &sql).await, "42501", "{private}");
-    }
-    assert_eq!(rows(&e).await, (2, 2));
-    drop(app);
-    run(&e.sql, &format!("drop owned by {role}; drop role {role}")).await;
 }
 
 #[tokio::test]

@@ -14,28 +14,6 @@ async fn listening(e: &Engine) -> (Client, UnboundedReceiver<Notification>) {
 }
 
 #[tokio::test]
-async fn ten_thousand_emits_of_one_transaction_are_one_notification() {
-    let e = Engine::new().await;
-    let (listener, mut hints) = listening(&e).await;
-    let sql = "begin; select postrider.emit_event('a.b', '{}') from generate_series(1, 10000)";
-    run(&e.sql, sql).await;
-    assert!(
-        heard(&listener, &mut hints).await.is_empty(),
-        "sent before the commit"
-    );
-    run(&e.sql, "commit").await;
-    assert_eq!(heard(&listener, &mut hints).await, [""]);
-    run(
-        &e.sql,
-        "begin; select postrider.emit_event('a.b', '{}'); rollback",
-    )
-    .await;
-    assert!(heard(&listener, &mut hints).await.is_empty());
-    run(&e.sql, EMIT).await;
-    assert_eq!(heard(&listener, &mut hints).await, [""]);
-}
-
-#[tokio::test]
 async fn an_open_transaction_silences_nobody() {
     let e = Engine::new().await;
     let (listener, mut hints) = listening(&e).await;
@@ -82,33 +60,6 @@ async fn switched_off_it_allows_prepare_transaction() {
     run(&e.sql, &format!("commit prepared '{name}'")).await;
     assert!(heard(&listener, &mut hints).await.is_empty());
     assert_eq!(count(&e.sql, "postrider.outbox").await, 3);
-}
-
-#[tokio::test]
-async fn it_is_switched_off_for_a_transaction_a_session_and_the_installation() {
-    let e = Engine::new().await;
-    let (listener, mut hints) = listening(&e).await;
-    let s = e.session().await;
-    run(
-        &s,
-        &format!("begin; set local postrider.notify = off; {EMIT}; commit"),
-    )
-    .await;
-    assert!(heard(&listener, &mut hints).await.is_empty());
-    run(&s, &format!("begin; {EMIT}; commit")).await;
-    assert_eq!(heard(&listener, &mut hints).await, [""]);
-    run(&s, "set postrider.notify = off").await;
-    run(&s, EMIT).await;
-    assert!(heard(&listener, &mut hints).await.is_empty());
-    run(&s, "reset postrider.notify").await;
-    run(&s, EMIT).await;
-    assert_eq!(heard(&listener, &mut hints).await, [""]);
-    run(&e.sql, "update postrider.settings set notify = false").await;
-    let endpoint = e.endpoint("").await;
-    run(&s, EMIT).await;
-    e.fan_out().await;
-    run(&s, &format!("select postrider.pause_endpoint({endpoint})")).await;
-    assert!(heard(&listener, &mut hints).await.is_empty());
 }
 
 #[tokio::test]

@@ -17,7 +17,6 @@ mod engine_fetch_settings;
 mod engine_guards;
 mod engine_held;
 mod engine_history;
-mod engine_idempotency;
 mod engine_ladder;
 mod engine_ladder_end;
 mod engine_ladder_trigger;

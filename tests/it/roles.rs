@@ -135,51 +135,6 @@ async fn each_role_may_do_its_own() {
 }
 
 #[tokio::test]
-async fn an_emitter_emits_from_a_trigger_and_sees_nothing() {
-    let db = TestDb::new().await;
-    let client = db.connect().await;
-    endpoint(&client, "patient").await;
-    run(
-        &client,
-        "create table public.invoices (id int);
-         grant insert on public.invoices to postrider_emitter;
-         create function public.invoice_made() returns trigger language plpgsql as $$
-         begin
-             perform postrider.emit_event('invoice.made', jsonb_build_object('id', new.id));
-             return new;
-         end $$;
-         create trigger made after insert on public.invoices for each row execute function public.invoice_made();",
-    )
-    .await;
-    become_role(&client, "postrider_emitter").await;
-    run(
-        &client,
-        "set search_path to ''; insert into public.invoices values (1)",
-    )
-    .await;
-    run(
-        &client,
-        "select postrider.emit_event('a', '{}'::json), postrider.emit_event('a', '{}'::text)",
-    )
-    .await;
-    for sql in [
-        "select from postrider.events",
-        "select from postrider.endpoint_secrets",
-        "select from postrider.outbox",
-        "select from postrider.deliveries",
-        "select postrider.create_endpoint('https://a.example/')",
-        "select postrider.rotate_secret(1)",
-        "select postrider._emit('a', '{}', 'default', null, null, null)",
-        "select postrider._new_secret()",
-    ] {
-        assert_eq!(refused(&client, sql).await, DENIED, "{sql}");
-    }
-    run(&client, "reset session authorization").await;
-    let sql = "select count(*) from postrider.outbox";
-    assert_eq!(one::<i64>(&client, sql).await, 3);
-}
-
-#[tokio::test]
 async fn a_worker_works_and_reads_no_table() {
     let db = TestDb::new().await;
     let client = db.connect().await;

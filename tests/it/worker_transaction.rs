@@ -1,91 +1,10 @@
-//! emit_event: an event exists if and only if its transaction committed, and not before its time.
+//! emit_event: an event is sent not before its time, and not after.
 
 use uuid::Uuid;
 
 use crate::fixtures::http::Reply;
 use crate::fixtures::worker::ms;
 use crate::fixtures::world::World;
-
-const EMIT: &str = "select postrider.emit_event('a', '{}'::text)";
-
-#[tokio::test]
-async fn nothing_of_what_was_rolled_back_is_ever_sent() {
-    let mut world = World::new(|_, _| Reply::status(200)).await;
-    world.endpoint("/in", "").await;
-    world.worker();
-    world.worker();
-    let mut wanted = vec![world.emit("before").await];
-    world.arrival("/in", wanted[0]).await;
-
-    // A rolled-back transaction.
-    let sql = &world.sql;
-    sql.batch_execute("begin").await.unwrap();
-    world.emit("rolled.back").await;
-    sql.batch_execute("rollback").await.unwrap();
-    // A rolled-back savepoint.
-    sql.batch_execute("begin; savepoint s").await.unwrap();
-    world.emit("savepoint").await;
-    sql.batch_execute("rollback to s").await.unwrap();
-    wanted.push(world.emit("kept").await);
-    sql.batch_execute("commit").await.unwrap();
-    // A block whose handler swallows an error.
-    sql.batch_execute(
-        "do $$ begin
-             begin
-                 perform postrider.emit_event('swallowed', '{}'::text);
-                 perform 1 / 0;
-             exception when division_by_zero then null;
-             end;
-         end $$",
-    )
-    .await
-    .unwrap();
-    // A session killed between emit and commit.
-    let other = world.connect().await;
-    other.batch_execute("begin").await.unwrap();
-    other.query_one(EMIT, &[]).await.unwrap();
-    let pid: i32 = other
-        .query_one("select pg_backend_pid()", &[])
-        .await
-        .unwrap()
-        .get(0);
-    let killed: bool = world
-        .one("select pg_terminate_backend($1, 5000)", &[&pid])
-        .await;
-    assert!(killed);
-
-    // What was emitted later has arrived, so what was emitted before would have.
-    wanted.push(world.emit("after").await);
-    world.arrival("/in", wanted[2]).await;
-    world.settled().await;
-    let ids: Vec<String> = world.receiver.requests().iter().map(|r| r.id()).collect();
-    let wanted: Vec<String> = wanted.iter().map(Uuid::to_string).collect();
-    assert_eq!(ids, wanted);
-    let events: i64 = world
-        .one("select count(*) from postrider.events", &[])
-        .await;
-    assert_eq!(events, 3);
-}
-
-#[tokio::test]
-async fn nothing_is_sent_before_the_commit() {
-    let mut world = World::new(|_, _| Reply::status(200)).await;
-    world.endpoint("/in", "").await;
-    world.worker();
-    let open = world.connect().await;
-    open.batch_execute("begin").await.unwrap();
-    let early: Uuid = open.query_one(EMIT, &[]).await.unwrap().get(0);
-    for _ in 0..3 {
-        let late = world.emit("late").await;
-        world.arrival("/in", late).await;
-    }
-    let arrived = world.receiver.requests();
-    assert!(arrived.iter().all(|r| r.id() != early.to_string()));
-    let before = std::time::Instant::now();
-    open.batch_execute("commit").await.unwrap();
-    let request = world.arrival("/in", early).await;
-    assert!(request.arrived > before);
-}
 
 #[tokio::test]
 async fn deliver_at_is_waited_for_and_not_overslept() {

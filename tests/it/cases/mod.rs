@@ -2,6 +2,11 @@
 //! case (`gNN_…`), which fail when the fault comes back. Where a case is one example of a kind, several
 //! members of the kind are tried.
 
+mod g01_rolled_back_events;
+mod g02_lost_listener;
+mod g03_notify_at_commit;
+mod g04_idempotency_after_rollback;
+mod g05_search_path_and_roles;
 mod g07_endless_answer;
 mod g08_one_clock;
 mod g12_retry_after;
@@ -14,4 +19,5 @@ mod g27_backoff_arithmetic;
 mod g28_dead_connections;
 mod g29_redirects;
 mod g30_name_lookups;
+mod g31_many_start_at_once;
 mod g34_status_table;

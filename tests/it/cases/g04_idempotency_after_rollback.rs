@@ -1,4 +1,4 @@
-//! Idempotency keys: one event, the same id for everyone who asks, never null.
+//! G04: an idempotency key taken by a transaction that then rolls back loses the second session's event.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn contest(end: &str) -> (Engine, Uuid, Uuid, tokio_postgres::Client) {
 }
 
 #[tokio::test]
-async fn the_first_rolls_back_and_the_second_has_the_event() {
+async fn g04_the_first_rolls_back_and_the_second_has_the_event() {
     let (e, first, second, b) = contest("rollback").await;
     assert_ne!(first, second);
     run(&b, "commit").await;
@@ -46,7 +46,7 @@ async fn the_first_rolls_back_and_the_second_has_the_event() {
 }
 
 #[tokio::test]
-async fn the_first_commits_and_the_second_is_told_its_id() {
+async fn g04_the_first_commits_and_the_second_is_told_its_id() {
     let (e, first, second, b) = contest("commit").await;
     assert_eq!(first, second);
     // And its transaction goes on.
@@ -62,7 +62,7 @@ async fn the_first_commits_and_the_second_is_told_its_id() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_cannot_see_the_first_is_told_to_try_again() {
+async fn g04_a_snapshot_that_cannot_see_the_first_is_told_to_try_again() {
     let e = Engine::new().await;
     for level in ["repeatable read", "serializable"] {
         let b = e.session().await;
@@ -92,7 +92,7 @@ async fn a_snapshot_that_cannot_see_the_first_is_told_to_try_again() {
 }
 
 #[tokio::test]
-async fn keys_are_of_a_tenant() {
+async fn g04_keys_are_of_a_tenant() {
     let e = Engine::new().await;
     let of = async |args: &str| e.emit(&format!("'a.b', '{{}}', {args}")).await;
     let first = of("idempotency_key => 'k'").await;
@@ -106,7 +106,7 @@ async fn keys_are_of_a_tenant() {
 }
 
 #[tokio::test]
-async fn the_key_of_an_undone_savepoint_is_free() {
+async fn g04_the_key_of_an_undone_savepoint_is_free() {
     let e = Engine::new().await;
     let sql = format!("begin; savepoint s; {EMIT}; rollback to s; {EMIT}; commit");
     run(&e.sql, &sql).await;
@@ -116,7 +116,7 @@ async fn the_key_of_an_undone_savepoint_is_free() {
 }
 
 #[tokio::test]
-async fn twenty_sessions_with_one_key_make_one_event() {
+async fn g04_twenty_sessions_with_one_key_make_one_event() {
     let e = Engine::new().await;
     let sessions: Vec<_> = futures_util::future::join_all((0..20).map(|_| e.session())).await;
     let ids = futures_util::future::join_all(sessions.iter().map(|s| one::<Uuid>(s, EMIT))).await;
@@ -126,7 +126,7 @@ async fn twenty_sessions_with_one_key_make_one_event() {
 }
 
 #[tokio::test]
-async fn nothing_on_the_path_of_an_emit_runs_out_of_keys() {
+async fn g04_nothing_on_the_path_of_an_emit_runs_out_of_keys() {
     let e = Engine::new().await;
     // A key generated from 32 bits would end after two thousand million refused repeats.
     let sql = "select count(*) from information_schema.columns c

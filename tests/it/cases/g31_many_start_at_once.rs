@@ -1,0 +1,71 @@
+//! G31: many workers start at once on an empty or an older schema.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use postrider::connect::Database;
+use postrider::schema::{self, Migrated, State};
+
+use crate::fixtures::bundles::{fingerprint, with_sql};
+use crate::fixtures::eventually;
+use crate::fixtures::postgres::TestDb;
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn g31_ten_installers_at_once_make_one_schema() {
+    let db = TestDb::empty().await;
+    let client = db.connect().await;
+    assert_eq!(schema::check(&client).await.unwrap(), State::Missing);
+    let database = db.database();
+    let done = join_all((0..10).map(|_| schema::migrate(&database))).await;
+    let done: Vec<Migrated> = done.into_iter().map(Result::unwrap).collect();
+    assert_eq!(
+        done.iter().filter(|m| **m == Migrated::Installed).count(),
+        1,
+        "{done:?}"
+    );
+    assert_eq!(
+        done.iter().filter(|m| **m == Migrated::Unchanged).count(),
+        9,
+        "{done:?}"
+    );
+    assert_eq!(schema::check(&client).await.unwrap(), State::Current);
+    let before = fingerprint(&client).await;
+    assert_eq!(
+        schema::migrate(&database).await.unwrap(),
+        Migrated::Unchanged
+    );
+    assert_eq!(fingerprint(&client).await, before);
+}
+
+#[tokio::test]
+async fn g31_several_databases_of_one_server_install_at_once() {
+    let dbs = join_all((0..4).map(|_| TestDb::empty())).await;
+    let databases: Vec<Database> = dbs.iter().map(TestDb::database).collect();
+    for done in join_all(databases.iter().map(schema::migrate)).await {
+        assert_eq!(done.unwrap(), Migrated::Installed);
+    }
+}
+
+#[tokio::test]
+async fn g31_an_installer_killed_half_way_leaves_nothing() {
+    let db = TestDb::empty().await;
+    let client = db.connect().await;
+    let bundle = with_sql("slow.sql", "select pg_catalog.pg_sleep(60)");
+    let database = db.database();
+    let installing = tokio::spawn(async move { schema::install(&database, &bundle).await });
+    eventually(SOON, async || {
+        let sql = "select pg_terminate_backend(pid) from pg_stat_activity
+                   where datname = current_database() and wait_event = 'PgSleep'";
+        client.query_opt(sql, &[]).await.unwrap()
+    })
+    .await;
+    assert!(installing.await.unwrap().is_err());
+    let sql = "select to_regnamespace('postrider') is null";
+    assert!(client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0));
+    assert_eq!(
+        schema::migrate(&db.database()).await.unwrap(),
+        Migrated::Installed
+    );
+}
