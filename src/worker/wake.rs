@@ -5,13 +5,18 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio_postgres::Notification;
 
 use super::engine::Event;
 use crate::connect::Database;
 
 /// The one channel.
 const CHANNEL: &str = "postrider";
+/// How long a notification may take before the connection counts as one that hears none.
+const DEAF_LIMIT: Duration = Duration::from_secs(5);
+/// How long after that LISTEN is tried anew.
+const DEAF_RETRY: Duration = Duration::from_secs(60);
 
 /// Listens for as long as the process lives, and tells the engine what it hears.
 pub(super) async fn listen(database: Database, events: UnboundedSender<Event>) {
@@ -21,6 +26,19 @@ pub(super) async fn listen(database: Database, events: UnboundedSender<Event>) {
         match database.connect_listening().await {
             Ok((client, mut hints)) => {
                 match client.batch_execute(&format!("listen {CHANNEL}")).await {
+                    Ok(()) if !hears(&database, &mut hints, &events).await => {
+                        tracing::warn!(
+                            database = database.target(),
+                            "polls only: notifications do not come through this connection, as behind a \
+                             transaction-pooling proxy such as PgBouncer; give a direct one as --listen-url"
+                        );
+                        if events.send(Event::Listening(false)).is_err() {
+                            return;
+                        }
+                        drop((client, hints));
+                        tokio::time::sleep(DEAF_RETRY).await;
+                        continue;
+                    }
                     Ok(()) => {
                         if events.send(Event::Listening(true)).is_err() {
                             return;
@@ -48,6 +66,43 @@ pub(super) async fn listen(database: Database, events: UnboundedSender<Event>) {
         tokio::time::sleep(delay.mul_f64(rand::random_range(0.5..1.5))).await;
         delay = (delay * 2).min(Duration::from_secs(5));
     }
+}
+
+/// Whether a notification of another session arrives here within the limit. Real hints that come meanwhile are
+/// passed on.
+///
+/// The notification must come while this session is idle: a proxy that pools transactions passes on what comes
+/// within one, so a session's own notification would prove nothing. The payload is no worker's id, so it wakes
+/// nobody.
+async fn hears(
+    database: &Database,
+    hints: &mut UnboundedReceiver<Notification>,
+    events: &UnboundedSender<Event>,
+) -> bool {
+    let Ok(other) = database.connect().await else {
+        return true; // Not a matter of notifications: the connection's own end will tell.
+    };
+    let token = uuid::Uuid::new_v4().to_string();
+    if let Err(error) = other
+        .batch_execute(&format!("notify {CHANNEL}, '{token}'"))
+        .await
+    {
+        tracing::debug!(%error, "LISTEN could not be tried out");
+        return true;
+    }
+    let heard = async {
+        while let Some(hint) = hints.recv().await {
+            if hint.payload() == token {
+                break;
+            }
+            let _ = events.send(Event::Hint(hint.payload().to_owned()));
+        }
+        // Also when the connection ended: that is found out next, and is no deafness.
+        true
+    };
+    tokio::time::timeout(DEAF_LIMIT, heard)
+        .await
+        .unwrap_or(false)
 }
 
 /// When to look for work again without being told: soon after there was a sign of it, then ever later, up

@@ -20,4 +20,5 @@ mod g28_dead_connections;
 mod g29_redirects;
 mod g30_name_lookups;
 mod g31_many_start_at_once;
+mod g32_transaction_pooling;
 mod g34_status_table;
