@@ -11,14 +11,17 @@ declare
     v_count integer;
 begin
     with locked as (
-        select p.event_id, p.endpoint_id
-          from unnest(_expire.event_ids, _expire.endpoint_ids) k (event_id, endpoint_id)
-          join postrider.pending p on p.event_id = k.event_id and p.endpoint_id = k.endpoint_id
-         where p.expires_at <= _expire.at
-         order by p.event_id, p.endpoint_id for update of p skip locked
+        -- Row by row: _report_attempts says why.
+        select p.place
+          from (select k.event_id, k.endpoint_id
+                  from unnest(_expire.event_ids, _expire.endpoint_ids) k (event_id, endpoint_id)
+                 order by k.event_id, k.endpoint_id offset 0) k
+         cross join lateral (select x.ctid as place from postrider.pending x
+                              where x.event_id = k.event_id and x.endpoint_id = k.endpoint_id
+                                and x.expires_at <= _expire.at offset 0 for update skip locked) p
     ), gone as (
-        delete from postrider.pending p using locked l
-         where p.event_id = l.event_id and p.endpoint_id = l.endpoint_id
+        delete from postrider.pending p
+         where p.ctid = any (array(select l.place from locked l))
         returning p.event_id, p.endpoint_id, p.run, p.attempts, p.failures, p.last_http_status, p.last_error, p.expires_at
     )
     insert into postrider.finished (event_id, endpoint_id, run, status, reason, attempts, failures,

@@ -29,6 +29,8 @@ begin
     perform postrider._require_read_committed();
     perform postrider._plan_for(cardinality(fetch_deliveries.endpoint_ids));
 
+    -- Deliveries are read in the order of their index, or not at all (_earliest_due says why).
+    perform set_config('enable_sort', 'off', true);
     -- In turns over the endpoints, so that a cut by bytes takes from each.
     select array_agg(c.event_id order by c.turn, w.endpoint_id),
            array_agg(w.endpoint_id order by c.turn, w.endpoint_id),
@@ -47,6 +49,7 @@ begin
              from (select p.event_id, p.run, p.attempts + 1 as number, p.due_at, p.expires_at
                      from postrider.pending p
                     where p.endpoint_id = w.endpoint_id and p.due_at <= v_now
+                      and p.due_at >= coalesce(s.low_due_at, '-infinity')
                       and (p.event_id, p.endpoint_id) not in (
                           select k.event_id, k.endpoint_id
                             from unnest(fetch_deliveries.skip_events, fetch_deliveries.skip_endpoints)
@@ -88,7 +91,7 @@ begin
           left join (select l.id, count(*) as due from unnest(v_live) l (id) group by l.id) f on f.id = s.endpoint_id;
 
     -- The bounds on the id keep the plan off all other leaves, if it is made for them.
-    perform set_config('plan_cache_mode', 'force_custom_plan', true);
+    perform set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_sort', 'on', true);
     return query
         select x.endpoint_id, null::jsonb, x.event_id, x.run, x.number, x.event_type, x.body, x.expires_in_ms, x.overdue_ms
           from (select f.endpoint_id, f.event_id, f.run, f.number, e.event_type, e.body,

@@ -4,7 +4,7 @@
 -- Never holds up an emit: every lock is waited for at most 50 ms (lock_timeout below), a step that does not get
 -- its lock is left for the next run, and the one step that locks a parent (dropping an empty leaf) comes last.
 -- Locks, in order: the maintain advisory lock (try only); default partitions (attach); old leaves ACCESS
--- EXCLUSIVE; pending rows SKIP LOCKED and with no endpoint's lock held or taken after; parents (drop).
+-- EXCLUSIVE; endpoint_state rows SKIP LOCKED; pending rows SKIP LOCKED and with no endpoint's lock held or taken after; parents (drop).
 
 create or replace function postrider.maintain(catch_up boolean default false) returns jsonb
 language plpgsql security definer
@@ -60,6 +60,8 @@ begin
     delete from postrider.endpoint_stats s where s.hour < v_keep_from::timestamp at time zone 'UTC';
     delete from postrider.endpoint_secrets s where s.expires_at < v_now - interval '1 day';
     delete from postrider.alerts a where a.dismissed_at < v_keep_from::timestamp at time zone 'UTC';
+
+    perform postrider._lower_low_due(v_now);
 
     for i in 1 .. case when maintain.catch_up then 20 else 2 end loop
         v_step := postrider._expire_overdue(v_now, 5000);

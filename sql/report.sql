@@ -25,6 +25,9 @@ declare
     v_moved bigint[];
     v_lost boolean := false;
     v_held bigint[];
+    v_ids bigint[];          -- the endpoints reported on, and …
+    v_due_at timestamptz[];  -- … the earliest delivery owed by each
+    v_walked bigint;
 begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
@@ -47,10 +50,13 @@ begin
             return;
         end if;
     end if;
-    perform from postrider.pending p
-       join unnest(_report_attempts.event_ids, _report_attempts.endpoint_ids) r (event_id, endpoint_id)
-         on p.event_id = r.event_id and p.endpoint_id = r.endpoint_id
-      order by p.event_id, p.endpoint_id for update of p;
+    -- Row by row, here and below: `offset 0` keeps the plan from beginning with pending, which looks empty to it
+    -- when all it holds is dead.
+    perform from (select r.event_id, r.endpoint_id
+                    from unnest(_report_attempts.event_ids, _report_attempts.endpoint_ids) r (event_id, endpoint_id)
+                   order by r.event_id, r.endpoint_id offset 0) r
+      cross join lateral (select from postrider.pending p
+                           where p.event_id = r.event_id and p.endpoint_id = r.endpoint_id offset 0 for update) p;
     v_now := postrider.now();
 
     with reported as materialized (
@@ -65,7 +71,7 @@ begin
          order by r.event_id, r.endpoint_id, r.seq
     ), judged as materialized (
         select r.seq, r.event_id, r.endpoint_id, r.ended_at, r.http_status, r.error_code, r.error,
-               p.run, p.attempts, p.failures, p.rate_limited, p.due_at, p.expires_at,
+               p.run, p.attempts, p.failures, p.rate_limited, p.expires_at, p.place, s.low_due_at,
                postrider._judge(r.http_status, r.error_code, p.failures, y.max_attempts, y.retry_statuses) as outcome,
                v_now + postrider._retry_delay(y.backoff_base, y.backoff_factor, y.backoff_cap, y.backoff_jitter,
                                               p.failures + 1) as retry_at,
@@ -75,15 +81,16 @@ begin
                    and (s.enabled_at is null or r.started_at >= s.enabled_at) as gone
           from reported r
           join postrider.endpoint_state s on s.endpoint_id = r.endpoint_id
-          join postrider.pending p on p.event_id = r.event_id and p.endpoint_id = r.endpoint_id and p.run = r.run
+         cross join lateral (select x.*, x.ctid as place from postrider.pending x
+                              where x.event_id = r.event_id and x.endpoint_id = r.endpoint_id offset 0) p
           join postrider.endpoints n on n.id = r.endpoint_id
           join postrider.policies y on y.name = n.policy
-         where case when s.owner is not distinct from _report_attempts.worker then p.attempts = r.number - 1
+         where p.run = r.run
+           and case when s.owner is not distinct from _report_attempts.worker then p.attempts = r.number - 1
                     else r.http_status between 200 and 299 end
     ), ended as (
-        delete from postrider.pending p using judged j
-         where p.event_id = j.event_id and p.endpoint_id = j.endpoint_id
-           and j.outcome in ('delivered', 'rejected', 'exhausted')
+        delete from postrider.pending p
+         where p.ctid = any (array(select j.place from judged j where j.outcome in ('delivered', 'rejected', 'exhausted')))
     ), finished as (
         insert into postrider.finished (event_id, endpoint_id, run, status, reason, attempts, failures,
                                         last_http_status, last_error, finished_at)
@@ -97,11 +104,10 @@ begin
            set attempts = p.attempts + 1,
                failures = p.failures + (j.outcome = 'retry')::integer,
                rate_limited = p.rate_limited + (j.outcome = 'rate_limited')::integer,
-               due_at = case when j.outcome = 'retry' then least(j.retry_at, p.expires_at) else p.due_at end,
+               due_at = case when j.outcome = 'retry' then greatest(least(j.retry_at, p.expires_at), j.low_due_at) else p.due_at end,
                last_http_status = j.http_status, last_error = j.error
           from judged j
-         where p.event_id = j.event_id and p.endpoint_id = j.endpoint_id
-           and j.outcome in ('retry', 'rate_limited')
+         where p.ctid = j.place and j.outcome in ('retry', 'rate_limited')
     ), counted as (
         select j.endpoint_id, j.seq, j.ended_at, j.outcome = 'delivered' as success,
                max(j.seq) filter (where j.outcome = 'delivered') over (partition by j.endpoint_id) as success_seq
@@ -179,13 +185,18 @@ begin
         v_lost := true;
     end;
 
+    v_walked := postrider._walked('pending_due');
+    select array_agg(s.endpoint_id), array_agg(postrider._earliest_due(s.endpoint_id, s.low_due_at)) into v_ids, v_due_at
+      from postrider.endpoint_state s
+     where s.endpoint_id = any (_report_attempts.endpoint_ids);
+    perform postrider._raise_low_due(v_ids, v_now, postrider._walked('pending_due') - v_walked);
+
     return query
         select s.endpoint_id, s.owner is not distinct from _report_attempts.worker, s.disabled_at is not null,
                coalesce(postrider._ms_until(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
                                                                   s.paused_until, s.lapsed_until), v_now), 0),
                s.rung > 0 and s.failures > 0,
-               (select postrider._ms_until(p.due_at, v_now) from postrider.pending p
-                 where p.endpoint_id = s.endpoint_id order by p.due_at limit 1),
+               postrider._ms_until(v_due_at[array_position(v_ids, s.endpoint_id)], v_now),
                v_lost, false
           from postrider.endpoint_state s
          where s.endpoint_id = any (_report_attempts.endpoint_ids);

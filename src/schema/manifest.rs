@@ -33,6 +33,7 @@ pub const SQL: &[(&str, &str)] = &[
     file!("sql", "plans.sql"),
     file!("sql", "mark.sql"),
     file!("sql", "lock.sql"),
+    file!("sql", "low_keys.sql"),
     file!("sql", "url.sql"),
     file!("sql", "headers.sql"),
     file!("sql", "secrets.sql"),

@@ -11,6 +11,7 @@ mod g07_endless_answer;
 mod g08_one_clock;
 mod g12_retry_after;
 mod g15_resume_flood;
+mod g20_old_snapshot;
 mod g22_bytes_and_headers;
 mod g23_signing;
 mod g25_inner_addresses;

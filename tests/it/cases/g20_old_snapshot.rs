@@ -1,0 +1,187 @@
+//! G20: a transaction elsewhere that stays open keeps every dead row; claiming, fetching and reporting cost the
+//! same nevertheless.
+//!
+//! What a call costs is counted in index entries walked, dead ones included, which no other test disturbs.
+//! `G20_DELIVERIES=200000` runs the case at its full size, on a machine of its own, and judges times too.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use crate::fixtures::arrivals::median;
+use crate::fixtures::engine::{Engine, all, count, one, run};
+use crate::fixtures::eventually;
+use crate::fixtures::lane::Lane;
+use crate::fixtures::worker::LIMIT;
+
+const WALKED: &str = "select coalesce(sum(pg_stat_get_xact_tuples_returned(i.indexrelid)), 0)::bigint
+    from pg_index i join pg_class c on c.oid = i.indrelid where c.relnamespace = 'postrider'::regnamespace";
+
+/// What the calls of one round cost.
+type Round = BTreeMap<&'static str, (i64, Duration)>;
+
+async fn measured<T>(
+    sql: &Client,
+    round: &mut Round,
+    name: &'static str,
+    call: impl Future<Output = T>,
+) -> T {
+    run(sql, "begin").await;
+    let before: i64 = one(sql, WALKED).await;
+    let began = Instant::now();
+    let result = call.await;
+    let took = began.elapsed();
+    let walked = one::<i64>(sql, WALKED).await - before;
+    run(sql, "commit").await;
+    round.insert(name, (walked, took));
+    result
+}
+
+const ENDPOINTS: usize = 4;
+const EVENTS: usize = 125;
+
+/// Emits, and does all that a worker does until the deliveries have ended; it keeps its endpoints, as one that
+/// is busy does, but for every fifth time.
+async fn round(e: &Engine, worker: Uuid, n: usize) -> Round {
+    let mut round = Round::new();
+    e.emit_many(EVENTS, "'a.b', '{}'").await;
+    measured(&e.sql, &mut round, "fan_out", e.step(worker)).await;
+    if n.is_multiple_of(5) {
+        measured(&e.sql, &mut round, "claim", e.claim(worker, 10)).await;
+    }
+    let endpoints: Vec<i64> = (1..=i64::try_from(ENDPOINTS).unwrap()).collect();
+    let limit = i32::try_from(EVENTS).unwrap();
+    let fetch = e.fetch(worker, &endpoints, limit, &[], 1_000_000);
+    let fetched = measured(&e.sql, &mut round, "fetch", fetch).await;
+    assert_eq!(fetched.len(), EVENTS * ENDPOINTS);
+    let attempts: Vec<_> = fetched
+        .iter()
+        .map(|f| e.attempt(f.event, f.endpoint, 200))
+        .collect();
+    measured(&e.sql, &mut round, "report", e.report(worker, &attempts)).await;
+    if n % 5 < 4 {
+        return round;
+    }
+    let release = format!(
+        "select postrider.release_endpoints('{worker}', array[{}], array_fill(0::bigint, array[{ENDPOINTS}]))",
+        endpoints
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    );
+    measured(&e.sql, &mut round, "release", all::<i64>(&e.sql, &release)).await;
+    round
+}
+
+/// The middle of what a call cost in these rounds.
+fn middle(rounds: &[Round], name: &str) -> (i64, Duration) {
+    let all: Vec<(i64, Duration)> = rounds.iter().filter_map(|r| r.get(name).copied()).collect();
+    let mut walked: Vec<i64> = all.iter().map(|c| c.0).collect();
+    walked.sort_unstable();
+    let took = all.iter().map(|c| c.1).collect();
+    (walked[walked.len() / 2], median(took))
+}
+
+#[tokio::test]
+async fn g20_an_old_snapshot_makes_no_call_walk_all_dead_rows() {
+    let wanted = std::env::var("G20_DELIVERIES").ok();
+    let full = wanted.is_some();
+    let deliveries = wanted.map_or(20_000, |n| n.parse().unwrap());
+    // The versions of the endpoints' own rows add up too, slowly: four a claim and release.
+    let scale = u32::try_from(deliveries / 20_000).unwrap().max(1);
+    let e = Engine::new().await;
+    for _ in 0..ENDPOINTS {
+        e.endpoint("").await;
+    }
+    let worker = e.worker().await;
+    let old = e.session().await;
+    let begin = "begin isolation level repeatable read; select 1 from postrider.settings";
+    run(&old, begin).await;
+    let mut rounds = Vec::new();
+    for n in 0..deliveries / (EVENTS * ENDPOINTS) {
+        rounds.push(round(&e, worker, n).await);
+    }
+    let (first, last) = (&rounds[..10], &rounds[rounds.len() - 10..]);
+    for name in ["fan_out", "claim", "fetch", "report", "release"] {
+        let (before, after) = (middle(first, name), middle(last, name));
+        let all = || rounds.iter().filter_map(|r| r.get(name));
+        let (most, longest) = (all().map(|c| c.0).max(), all().map(|c| c.1).max());
+        println!("{name}: {before:?}, then {after:?}; at most {most:?}, {longest:?}");
+        assert!(
+            after.0 <= 2 * before.0 + 2000 * i64::from(scale),
+            "{name}: walks {before:?}, then {after:?}"
+        );
+        if full {
+            let (was, is) = (before.1, after.1);
+            assert!(is <= 5 * was, "{name}: {was:?}, then {is:?}");
+            assert!(longest.unwrap() < Duration::from_millis(250), "{name}");
+        }
+    }
+    let spent = |rounds: &[Round]| -> Duration {
+        rounds.iter().flat_map(|r| r.values()).map(|c| c.1).sum()
+    };
+    let (was, is) = (spent(first), spent(last));
+    println!("ten rounds: {was:?}, then {is:?}");
+    assert!(!full || is <= 2 * was, "{was:?}, then {is:?}");
+    assert_eq!(count(&e.sql, "postrider.pending").await, 0);
+    run(&old, "commit").await;
+    let after: Vec<Round> = [round(&e, worker, 0).await, round(&e, worker, 1).await].into();
+    println!("without it: {after:?}");
+    assert!(after[1]["fetch"].0 <= 2 * first[1]["fetch"].0 + 2000);
+}
+
+/// What a low key hides is found when the next scan is from the beginning: an event that became visible late,
+/// an endpoint with a mark long past.
+#[tokio::test]
+async fn g20_what_lies_below_a_low_key_is_found_soon() {
+    let e = Engine::new().await;
+    let endpoint = e.endpoint("").await;
+    let worker = e.worker().await;
+    let keep = |scan: &str, key: &str| {
+        format!(
+            "select set_config('postrider.low_{scan}', extract(epoch from clock_timestamp()) + 0.7 || '|{key}', false)"
+        )
+    };
+    e.emit("'a.b', '{}'").await;
+    let key = "ffffffff-ffff-7fff-bfff-ffffffffffff";
+    run(&e.sql, &keep("outbox", key)).await;
+    assert_eq!(e.step(worker).await.0, 0);
+    eventually(LIMIT, async || (e.step(worker).await.0 == 1).then_some(())).await;
+    run(&e.sql, &keep("claim", "2999-01-01 00:00:00+00")).await;
+    assert!(e.claim(worker, 10).await.is_empty());
+    let found = async || (e.claim(worker, 10).await == [endpoint]).then_some(());
+    eventually(LIMIT, found).await;
+    // A key kept before the clock was set back is no use.
+    let sql = "select set_config('postrider.low_outbox', extract(epoch from clock_timestamp()) + 3600 || '|', false)";
+    run(&e.sql, sql).await;
+    let key: Option<String> = one(&e.sql, "select postrider._low_key('outbox')").await;
+    assert_eq!(key, None);
+}
+
+/// Nothing that is owed ever lies below its endpoint's low key.
+#[tokio::test]
+async fn g20_retries_and_replays_are_due_above_the_low_key() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let events = lane.owe(2).await;
+    let late = "update postrider.pending set expires_at = postrider.now() - interval '1 min';
+                update postrider.endpoint_state set low_due_at = postrider.now() + interval '1 min'";
+    run(&e.sql, late).await;
+    lane.report(&[lane.attempt(events[0], 500), lane.attempt(events[1], 404)])
+        .await;
+    let replay = format!(
+        "select postrider.replay_delivery('{}', {})",
+        events[1], lane.endpoint
+    );
+    run(&e.sql, &replay).await;
+    let above = "select array_agg(p.due_at >= s.low_due_at) from postrider.pending p
+                 join postrider.endpoint_state s using (endpoint_id)";
+    assert_eq!(one::<Vec<bool>>(&e.sql, above).await, [true, true]);
+    // Ahead of the clock, since that was set back, it would delay all that is added.
+    run(&e.sql, "select postrider.maintain()").await;
+    let low: Option<String> = e.state(lane.endpoint, "low_due_at::text").await;
+    assert_eq!(low, None);
+}
