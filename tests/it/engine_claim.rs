@@ -5,30 +5,6 @@ use uuid::Uuid;
 use crate::fixtures::engine::{Engine, count, one, refused, run};
 
 #[tokio::test]
-async fn an_open_emitting_transaction_hides_no_endpoint() {
-    let e = Engine::new().await;
-    let endpoint = e.endpoint("").await;
-    let worker = e.worker().await;
-    e.emit("'a.b', '{}'").await;
-    e.fan_out().await;
-    let open = e.session().await;
-    let emit = format!(
-        "begin; select postrider.emit_event('a.b', '{{}}', endpoint_id => {endpoint});
-         select postrider.emit_event('a.b', '{{}}')"
-    );
-    run(&open, &emit).await;
-    assert_eq!(e.claim(worker, 10).await, [endpoint]);
-    // State changes wait for it no more than the claim did.
-    let verbs = format!(
-        "set lock_timeout = '100ms'; select postrider.pause_endpoint({endpoint});
-         select postrider.resume_endpoint({endpoint}); select postrider.disable_endpoint({endpoint});
-         select postrider.enable_endpoint({endpoint}); select postrider.delete_endpoint({endpoint})"
-    );
-    run(&e.session().await, &verbs).await;
-    run(&open, "commit").await;
-}
-
-#[tokio::test]
 async fn a_locked_endpoint_is_skipped_and_not_waited_for() {
     let e = Engine::new().await;
     let (locked, free) = (e.endpoint("").await, e.endpoint("").await);

@@ -1,13 +1,13 @@
 //! What a person does with an endpoint.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::fixtures::postgres::TestDb;
-use crate::fixtures::sql::{all, attempt, emit, endpoint, fan_out, one, refused, run, worker};
+use crate::fixtures::sql::{all, emit, endpoint, fan_out, one, refused, run, worker};
 
 /// When the endpoint may next be claimed: never, now, later or at no time known.
 async fn mark(client: &Client, id: i64) -> String {
@@ -324,60 +324,4 @@ async fn a_test_event_reaches_its_endpoint_alone() {
         all::<String>(&client, &sql).await,
         [format!("{id} acme postrider.test")]
     );
-}
-
-#[tokio::test]
-async fn deleting_does_not_wait_for_the_backlog() {
-    let db = TestDb::new().await;
-    let client = db.connect().await;
-    let id = endpoint(&client, "patient").await;
-    let worker = worker(&client).await;
-    let event = emit(&client, "a").await;
-    fan_out(&client, worker).await;
-    run(
-        &client,
-        &format!(
-            "insert into postrider.pending (event_id, endpoint_id, due_at, expires_at)
-             select postrider._uuid_v7(now()), {id}, now(), now() + interval '1 day' from generate_series(1, 200000);
-             select postrider.claim_endpoints('{worker}', 1)"
-        ),
-    )
-    .await;
-    let begun = Instant::now();
-    call(&client, &format!("delete_endpoint({id})")).await;
-    assert!(
-        begun.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        begun.elapsed()
-    );
-
-    // What was in flight ends quietly; nothing more is handed out, before or after its owner lets go.
-    attempt(&client, worker, event, id, 200).await;
-    let fetched = format!("select event_id::text from postrider.fetch_deliveries('{worker}', '{{{id}}}', '{{9}}', '{{}}', '{{}}', 1000000)
-                           where event_id is not null");
-    assert!(all::<String>(&client, &fetched).await.is_empty());
-    run(
-        &client,
-        &format!("select postrider.release_endpoints('{worker}', '{{{id}}}', '{{0}}')"),
-    )
-    .await;
-    assert_eq!(mark(&client, id).await, "never");
-    emit(&client, "a").await;
-    fan_out(&client, worker).await;
-    let sql = "select count(*) from postrider.pending";
-    assert_eq!(one::<i64>(&client, sql).await, 200_000, "nothing is added");
-    assert_eq!(
-        one::<i64>(&client, "select count(*) from postrider.alerts").await,
-        0
-    );
-
-    // The next endpoint with this URL inherits nothing.
-    let sql = format!(
-        "select endpoint_id from postrider.create_endpoint((select url from postrider.endpoints where id = {id}))"
-    );
-    let next: i64 = one(&client, &sql).await;
-    assert_ne!(next, id);
-    let sql =
-        "select format('%s %s %s', endpoint_id, backlog, failures) from postrider.endpoint_health";
-    assert_eq!(all::<String>(&client, sql).await, [format!("{next} 0 0")]);
 }
