@@ -101,7 +101,7 @@ async fn g16_no_call_reads_more_pages_for_a_longer_backlog_of_others() {
     for stop in [
         "paused_until = 'infinity'",
         "rate_limited_until = postrider.now() + interval '1 day'",
-        "rung = 1, failures = 9, failing_since = postrider.now(), ladder_paused_until = postrider.now() + interval '1 day'",
+        "rung = 1, ladder_paused_until = postrider.now() + interval '1 day'",
         "lapsed_until = postrider.now() + interval '1 day'",
         "disabled_at = postrider.now(), next_claim_at = null",
     ] {
@@ -136,8 +136,14 @@ async fn g16_no_call_reads_more_pages_for_a_longer_backlog_of_others() {
     let large = costs(&e, worker, idle, busy).await;
     println!("pages with a backlog of 1,000: {small:?}; then {large:?}");
     for (name, pages) in &large {
+        // Ten bodies, each a descent of an index that grew.
+        let bodies = if *name == "fetch of the backlog" {
+            40
+        } else {
+            0
+        };
         assert!(
-            *pages <= 2 * small[name],
+            *pages <= 2 * small[name] + bodies,
             "{name}: {small:?}, then {large:?}"
         );
     }

@@ -12,6 +12,7 @@ mod g08_one_clock;
 mod g12_retry_after;
 mod g15_resume_flood;
 mod g16_blocked_backlog;
+mod g18_passing_errors;
 mod g19_open_transaction;
 mod g20_old_snapshot;
 mod g21_held_connection;
