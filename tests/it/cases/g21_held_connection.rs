@@ -77,12 +77,14 @@ async fn g21_listening_and_beating_take_nothing_from_the_pool() {
         (world.one::<i64>(waits, &[]).await == 1).then_some(())
     })
     .await;
+    let listening = "select count(*) from pg_stat_activity
+                      where datname = current_database() and query ilike 'listen %' and wait_event_type <> 'Lock'";
+    assert_eq!(world.one::<i64>(listening, &[]).await, 1);
     tokio::time::sleep(ms(2500)).await;
     let beats =
         "select bool_and(seen_at > clock_timestamp() - interval '1200 ms') from postrider.workers";
     assert!(world.one::<bool>(beats, &[]).await);
     blocker.batch_execute("commit").await.unwrap();
-    // Heard at once: the poll is a minute away.
     let second = world.emit("a").await;
     world.arrival("/in", second).await;
     assert_eq!(world.one::<Vec<Uuid>>(worker, &[]).await, before);
