@@ -1,0 +1,219 @@
+//! The soak: everything that can go wrong, at random, for minutes; then an audit of what came of it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod application;
+mod audit;
+mod choices;
+mod collect;
+mod faults;
+#[allow(unused_imports)] // some are for the tests alone
+#[path = "../it/fixtures/mod.rs"]
+mod fixtures;
+mod operators;
+mod receivers;
+mod world;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use comfy_table::Table;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use world::World;
+
+const SESSIONS: u64 = 4;
+const WORKERS: u64 = 3;
+/// How long everything may take to settle once there are no faults.
+const SETTLES_WITHIN: Duration = Duration::from_secs(300);
+/// Violations shown of each rule.
+const SHOWN: usize = 20;
+
+/// A randomized run of faults against a private Postgres, workers and a receiver, with an audit at its end.
+#[derive(Debug, Parser)]
+struct Args {
+    /// How long the faults last.
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// Replays the random choices of an earlier run.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Keeps what workers and server printed, and all violations, in this directory.
+    #[arg(long)]
+    evidence: Option<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    // Dropped with the future: workers are killed, the server is stopped and its directory removed.
+    let held = tokio::select! {
+        held = soak(&args) => held,
+        _ = tokio::signal::ctrl_c() => return ExitCode::from(130),
+        _ = terminate.recv() => return ExitCode::from(143),
+    };
+    if held {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+async fn soak(args: &Args) -> bool {
+    let seed = args
+        .seed
+        .unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    println!(
+        "seed {seed}, {} minutes; to replay its choices: ./dev soak --minutes {} --seed {seed}",
+        args.minutes, args.minutes
+    );
+    let world = World::start(seed, Duration::from_secs_f64(args.minutes * 60.0)).await;
+    operators::set_up(&world).await;
+    println!("{:7.1} s  faults begin", world.now());
+    let (quiet, _) = watch::channel(false);
+    let is_quiet = || {
+        let mut told = quiet.subscribe();
+        async move { drop(told.wait_for(|is| *is).await) }
+    };
+    let workers =
+        futures_util::future::join_all((0..WORKERS).map(|n| faults::worker(&world, n, is_quiet())));
+    let sessions =
+        futures_util::future::join_all((0..SESSIONS).map(|n| application::session(&world, n)));
+    let others = async {
+        tokio::join!(
+            sessions,
+            operators::operate(&world),
+            faults::cut_connections(&world),
+            faults::crash_server(&world),
+            faults::eat_connections(&world),
+            report(&world),
+        );
+        println!(
+            "{:7.1} s  faults end; waiting for what is owed",
+            world.now()
+        );
+        world.receivers.calm();
+        settle(&world).await;
+        quiet.send_replace(true);
+    };
+    let (printed, ()) = tokio::join!(workers, others);
+    let evidence = collect::collect(&world, &printed).await;
+    println!(
+        "{:7.1} s  {} requests, {} deliveries, {} events",
+        world.now(),
+        evidence.requests.len(),
+        evidence.deliveries.len(),
+        evidence.events.len()
+    );
+    let findings = audit::audit(&evidence);
+    if let Some(dir) = &args.evidence {
+        collect::keep(&world, dir, &printed, &findings, &evidence);
+    }
+    show(&world, &evidence, &findings)
+}
+
+/// A line twice a minute.
+async fn report(world: &World) {
+    while world.sleep(Duration::from_secs(30)).await {
+        let requests = world.receivers.receiver.connections();
+        let line = world.note(|log| {
+            let counts: Vec<String> = log
+                .counts
+                .iter()
+                .map(|(what, count)| format!("{count} {what}"))
+                .collect();
+            counts.join(", ")
+        });
+        println!(
+            "{:7.1} s  {requests} connections to the receiver, {line}",
+            world.now()
+        );
+    }
+}
+
+/// Waits until nothing is owed; operators put right what stands in the way.
+async fn settle(world: &World) {
+    let deadline = tokio::time::Instant::now() + SETTLES_WITHIN;
+    let sql =
+        "select (select count(*) from postrider.outbox), (select count(*) from postrider.deferred),
+                      (select count(*) from postrider.pending)";
+    let mut turn = 0;
+    loop {
+        if let Some(client) = world.connect_superuser().await {
+            operators::put_right(world, &client).await;
+            if let Ok(row) = client.query_one(sql, &[]).await {
+                let left: [i64; 3] = [row.get(0), row.get(1), row.get(2)];
+                if turn % 5 == 0 || left == [0; 3] {
+                    println!(
+                        "{:7.1} s  owed: {} in the outbox, {} deferred, {} pending",
+                        world.now(),
+                        left[0],
+                        left[1],
+                        left[2]
+                    );
+                }
+                if left == [0; 3] {
+                    return;
+                }
+            }
+        }
+        turn += 1;
+        if tokio::time::Instant::now() > deadline {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+fn show(world: &World, evidence: &audit::evidence::Evidence, findings: &[audit::Finding]) -> bool {
+    world.note(|log| {
+        println!();
+        for (what, count) in &log.counts {
+            println!("{count:7} {what}");
+        }
+        println!("{:7} idle connections at once", log.most_idle);
+    });
+    let mut states: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
+    evidence
+        .deliveries
+        .values()
+        .for_each(|d| *states.entry(&d.status).or_default() += 1);
+    states
+        .iter()
+        .for_each(|(state, count)| println!("{count:7} deliveries {state}"));
+    let mut table = Table::new();
+    table.set_header(["audit", "violations"]);
+    for finding in findings {
+        table.add_row([
+            finding.rule.to_owned(),
+            finding.violations.len().to_string(),
+        ]);
+    }
+    println!("\n{table}");
+    let broken: Vec<&audit::Finding> = findings
+        .iter()
+        .filter(|f| !f.violations.is_empty())
+        .collect();
+    for finding in &broken {
+        println!("\n{}:", finding.rule);
+        finding
+            .violations
+            .iter()
+            .take(SHOWN)
+            .for_each(|v| println!("  {v}"));
+    }
+    println!(
+        "\nseed {}: {}",
+        world.seed,
+        if broken.is_empty() {
+            "no violations"
+        } else {
+            "VIOLATIONS"
+        }
+    );
+    broken.is_empty()
+}

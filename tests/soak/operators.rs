@@ -1,0 +1,295 @@
+//! Operators: they create, pause, disable, delete, rotate secrets, replay, and put things right again.
+
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use crate::audit::evidence::{Span, Stopped};
+use crate::choices::Choices;
+use crate::world::{Log, World};
+
+/// What an endpoint is created with.
+#[derive(Clone, Debug)]
+pub struct Created {
+    pub path: String,
+    pub id: Option<i64>,
+    pub tenant: &'static str,
+    pub patterns: &'static [&'static str],
+    pub rate: f64,
+    pub burst: i32,
+    pub concurrency: i32,
+    pub created: Option<f64>,
+    pub deleted: Option<f64>,
+    pub secrets: Vec<String>,
+}
+
+/// Kinds of endpoints: name, tenant, patterns, policy, rate, burst, concurrency.
+type Kind = (
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    &'static str,
+    f64,
+    i32,
+    i32,
+);
+const KINDS: &[Kind] = &[
+    ("fast", "default", &["*"], "soak", 50.0, 20, 10),
+    ("mid", "default", &["invoice.*"], "soak", 20.0, 5, 5),
+    (
+        "users",
+        "default",
+        &["user.created", "report.*"],
+        "soak",
+        10.0,
+        10,
+        2,
+    ),
+    ("slow", "default", &["report.done"], "soak", 3.0, 1, 1),
+    (
+        "skips",
+        "default",
+        &["invoice.sent"],
+        "soak_skips",
+        20.0,
+        10,
+        5,
+    ),
+    (
+        "brief",
+        "default",
+        &["invoice.sent", "user.*"],
+        "soak_brief",
+        10.0,
+        3,
+        3,
+    ),
+    ("other", "other", &["invoice.paid"], "soak", 10.0, 2, 2),
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Create,
+    Pause,
+    PauseBriefly,
+    Resume,
+    Disable,
+    Enable,
+    Delete,
+    Rotate,
+    Replay,
+}
+
+/// Creates two endpoints of each kind.
+pub async fn set_up(world: &World) {
+    let client = world
+        .connect("soak_operator")
+        .await
+        .expect("no connection before the faults");
+    for kind in KINDS.iter().chain(KINDS) {
+        create(world, &client, *kind).await;
+    }
+}
+
+async fn create(world: &World, client: &Client, kind: Kind) -> bool {
+    let (name, tenant, patterns, policy, rate, burst, concurrency) = kind;
+    let at = world.note(|log| {
+        log.endpoints.push(Created {
+            path: format!("/{name}-{}", log.endpoints.len()),
+            id: None,
+            tenant,
+            patterns,
+            rate,
+            burst,
+            concurrency,
+            created: None,
+            deleted: None,
+            secrets: Vec::new(),
+        });
+        log.endpoints.len() - 1
+    });
+    let url = world
+        .receivers
+        .receiver
+        .url(&world.note(|log| log.endpoints[at].path.clone()));
+    let sql = "select endpoint_id, secret from postrider.create_endpoint($1, $2, tenant => $3, policy => $4,
+                      rate => $5::float8::numeric, burst => $6, concurrency => $7)";
+    let row = client
+        .query_one(
+            sql,
+            &[
+                &url,
+                &patterns,
+                &tenant,
+                &policy,
+                &rate,
+                &burst,
+                &concurrency,
+            ],
+        )
+        .await;
+    let Ok(row) = row else { return false };
+    world.note(|log| {
+        let made = &mut log.endpoints[at];
+        made.id = Some(row.get(0));
+        made.secrets.push(row.get(1));
+        made.created = Some(world.now());
+    });
+    true
+}
+
+/// Operates until the end of the run.
+pub async fn operate(world: &World) {
+    let mut choices = Choices::of(world.seed, "operators");
+    let mut client: Option<Client> = None;
+    while !world.over() {
+        tokio::time::sleep(choices.time(200, 1500)).await;
+        let act = choices.weighted(&[
+            (4, Act::Create),
+            (8, Act::Pause),
+            (10, Act::PauseBriefly),
+            (16, Act::Resume),
+            (6, Act::Disable),
+            (16, Act::Enable),
+            (3, Act::Delete),
+            (12, Act::Rotate),
+            (14, Act::Replay),
+        ]);
+        let which = choices.between(0, 1 << 30) as usize;
+        if client.as_ref().is_none_or(Client::is_closed) {
+            client = world.connect("soak_operator").await;
+        }
+        let Some(open) = &client else { continue };
+        if carry_out(world, open, act, which).await {
+            world.note(|log| {
+                log.count(match act {
+                    Act::Create => "endpoints created",
+                    Act::Pause | Act::PauseBriefly => "endpoints paused",
+                    Act::Resume => "endpoints resumed",
+                    Act::Disable => "endpoints disabled",
+                    Act::Enable => "endpoints enabled",
+                    Act::Delete => "endpoints deleted",
+                    Act::Rotate => "secrets rotated",
+                    Act::Replay => "deliveries replayed",
+                })
+            });
+        }
+    }
+}
+
+async fn carry_out(world: &World, client: &Client, act: Act, which: usize) -> bool {
+    let live: Vec<(i64, String)> = world.note(|log| log.live());
+    if matches!(act, Act::Create) {
+        return live.len() < 24 && create(world, client, KINDS[which % KINDS.len()]).await;
+    }
+    if live.is_empty() || matches!(act, Act::Delete) && live.len() < 10 {
+        return false;
+    }
+    let (id, path) = &live[which % live.len()];
+    let run = async |sql: &str| client.execute(sql, &[id]).await.is_ok();
+    // What it ends it ends when it begins; what it begins, when it has returned.
+    let begun = world.now();
+    match act {
+        Act::Create => false,
+        Act::Pause | Act::PauseBriefly => {
+            world.note(|log| log.end_stop(path, "paused", begun));
+            let brief = matches!(act, Act::PauseBriefly);
+            let until = if brief {
+                "pg_catalog.clock_timestamp() + interval '5 s'"
+            } else {
+                "'infinity'"
+            };
+            let done = run(&format!("select postrider.pause_endpoint($1, {until})")).await;
+            let to = if brief { begun + 5.0 } else { f64::INFINITY };
+            done && world.note(|log| log.begin_stop(path, "paused", world.now(), to))
+        }
+        Act::Resume => {
+            world.note(|log| log.end_stop(path, "paused", begun));
+            run("select postrider.resume_endpoint($1)").await
+        }
+        Act::Disable => {
+            let done = run("select postrider.disable_endpoint($1)").await;
+            done && world.note(|log| log.begin_stop(path, "disabled", world.now(), f64::INFINITY))
+        }
+        Act::Enable => {
+            world.note(|log| log.end_stop(path, "disabled", begun));
+            run("select postrider.enable_endpoint($1)").await
+        }
+        Act::Delete => {
+            world.note(|log| {
+                let found = log.endpoints.iter_mut().find(|e| e.id == Some(*id));
+                found.into_iter().for_each(|e| e.deleted = Some(begun));
+            });
+            let done = run("select postrider.delete_endpoint($1)").await;
+            done && world.note(|log| log.begin_stop(path, "deleted", world.now(), f64::INFINITY))
+        }
+        Act::Rotate => {
+            let overlap = ["0 s", "1 s", "1 day"][which % 3];
+            let sql = "select postrider.rotate_secret($1, $2::text::interval)";
+            let Ok(row) = client.query_one(sql, &[id, &overlap]).await else {
+                return false;
+            };
+            world.note(|log| {
+                let found = log.endpoints.iter_mut().find(|e| e.id == Some(*id));
+                found.into_iter().for_each(|e| e.secrets.push(row.get(0)));
+            });
+            true
+        }
+        Act::Replay => replay(world, client, *id, which).await,
+    }
+}
+
+async fn replay(world: &World, client: &Client, endpoint: i64, which: usize) -> bool {
+    let sql =
+        "select event_id from postrider.deliveries where endpoint_id = $1 and status <> 'pending'
+               order by event_id desc offset $2 limit 1";
+    let Ok(Some(row)) = client
+        .query_opt(sql, &[&endpoint, &((which % 100) as i64)])
+        .await
+    else {
+        return false;
+    };
+    let event: Uuid = row.get(0);
+    world.note(|log| log.replayed.insert((event, endpoint)));
+    let sql = "select postrider.replay_delivery($1, $2)";
+    client.execute(sql, &[&event, &endpoint]).await.is_ok()
+}
+
+/// Puts everything right at the end, as often as it takes.
+pub async fn put_right(world: &World, client: &Client) {
+    let begun = world.now();
+    for (id, path) in world.note(|log| log.live()) {
+        world.note(|log| {
+            log.end_stop(&path, "paused", begun);
+            log.end_stop(&path, "disabled", begun);
+        });
+        let sql = "select postrider.resume_endpoint($1), postrider.enable_endpoint($1)";
+        let _ = client.execute(sql, &[&id]).await;
+    }
+}
+
+impl Log {
+    /// The endpoints that nobody has tried to delete.
+    fn live(&self) -> Vec<(i64, String)> {
+        let live = self.endpoints.iter().filter(|e| e.deleted.is_none());
+        live.filter_map(|e| Some((e.id?, e.path.clone()))).collect()
+    }
+
+    fn begin_stop(&mut self, path: &str, how: &'static str, from: f64, to: f64) -> bool {
+        self.stopped.push(Stopped {
+            path: path.to_owned(),
+            how,
+            span: Span { from, to },
+        });
+        true
+    }
+
+    fn end_stop(&mut self, path: &str, how: &'static str, at: f64) {
+        for stop in self
+            .stopped
+            .iter_mut()
+            .filter(|s| s.path == path && s.how == how)
+        {
+            stop.span.to = stop.span.to.min(at);
+        }
+    }
+}
