@@ -45,6 +45,7 @@ mod receiver;
 mod replay;
 mod roles;
 mod schema_rules;
+mod soak_audit;
 mod upgrade;
 mod views;
 mod worker_cli;

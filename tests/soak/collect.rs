@@ -14,6 +14,7 @@ const PROVOKED: &[&str] = &[
     "canceling statement due to statement timeout",
     "is not registered",
     "terminating connection",
+    "connection to client lost",
     "remaining connection slots are reserved",
     "sorry, too many clients already",
     "the database system is",

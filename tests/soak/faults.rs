@@ -1,6 +1,6 @@
 //! Faults: workers killed, frozen and stopped, the server crashed, its connections cut and used up.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use tokio_postgres::NoTls;
@@ -47,7 +47,15 @@ pub async fn worker(world: &World, number: u64, quiet: impl Future<Output = ()>)
     let mut choices = Choices::of(world.seed, &format!("worker {number}"));
     let mut printed = String::new();
     let mut process = start(world);
-    while world.sleep(choices.time(4000, 14_000)).await {
+    while supervise(
+        world,
+        number,
+        &mut process,
+        &mut printed,
+        choices.time(4000, 14_000),
+    )
+    .await
+    {
         let blow = choices.weighted(&[
             (5, Blow::Kill),
             (3, Blow::Freeze),
@@ -55,15 +63,6 @@ pub async fn worker(world: &World, number: u64, quiet: impl Future<Output = ()>)
             (2, Blow::Stop),
         ]);
         let pause = choices.time(0, 2000);
-        if let Some(status) = process.ended() {
-            world.note(|log| {
-                log.workers
-                    .push(format!("worker {number} ended by itself: {status}"))
-            });
-            printed.push_str(&process.output());
-            process = start(world);
-            continue;
-        }
         match blow {
             Blow::Kill => {
                 world.note(|log| log.count("workers killed"));
@@ -86,10 +85,55 @@ pub async fn worker(world: &World, number: u64, quiet: impl Future<Output = ()>)
         tokio::time::sleep(pause).await;
         process = start(world);
     }
-    quiet.await;
+    let mut quiet = std::pin::pin!(quiet);
+    while tokio::time::timeout(Duration::from_millis(300), &mut quiet)
+        .await
+        .is_err()
+    {
+        // The run is over, so this looks once.
+        supervise(world, number, &mut process, &mut printed, Duration::ZERO).await;
+    }
     stop(world, number, &mut process).await;
     printed.push_str(&process.output());
     printed
+}
+
+/// Lets it work for a time, and starts it again when it ends by itself: as it should only where the server is away when it
+/// starts. False when the run is over.
+async fn supervise(
+    world: &World,
+    number: u64,
+    process: &mut Process,
+    printed: &mut String,
+    time: Duration,
+) -> bool {
+    let until = Instant::now() + time;
+    loop {
+        if let Some(status) = process.ended() {
+            process.wait(STOPS_WITHIN).await;
+            let output = process.output();
+            world.note(|log| {
+                if status.code() == Some(1)
+                    && output.contains("postrider: cannot connect")
+                    && !output.contains("registered")
+                {
+                    log.count("workers started while the server was away");
+                } else {
+                    log.workers
+                        .push(format!("worker {number} ended by itself: {status}"));
+                }
+            });
+            printed.push_str(&output);
+            *process = start(world);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        if !world.sleep(left.min(Duration::from_millis(300))).await {
+            return false;
+        }
+    }
 }
 
 async fn freeze(world: &World, process: &Process, time: Duration) {
@@ -177,10 +221,10 @@ pub async fn eat_connections(world: &World) {
         .socket_url("postgres")
         .replace("postgres://postgres@", "postgres://soak_idle@");
     while world.sleep(choices.time(15_000, 40_000)).await {
-        let until = tokio::time::Instant::now() + choices.time(3000, 9000);
+        let until = Instant::now() + choices.time(3000, 9000);
         let mut idle = Vec::new();
         let mut most = 0;
-        while tokio::time::Instant::now() < until {
+        while Instant::now() < until {
             // What others give up is taken too.
             match tokio_postgres::connect(&url, NoTls).await {
                 Ok((client, connection)) if idle.len() < MAX_CONNECTIONS => {

@@ -119,17 +119,20 @@ async fn soak(args: &Args) -> bool {
 /// A line twice a minute.
 async fn report(world: &World) {
     while world.sleep(Duration::from_secs(30)).await {
-        let requests = world.receivers.receiver.connections();
-        let line = world.note(|log| {
-            let counts: Vec<String> = log
-                .counts
-                .iter()
-                .map(|(what, count)| format!("{count} {what}"))
-                .collect();
-            counts.join(", ")
+        let (emitted, faults) = world.note(|log| {
+            let faults = [
+                "workers killed",
+                "workers frozen",
+                "worker connections cut",
+                "server crashes",
+            ];
+            let faults =
+                faults.map(|what| format!("{} {what}", log.counts.get(what).unwrap_or(&0)));
+            (log.emitted.len(), faults.join(", "))
         });
+        let requests = world.receivers.count();
         println!(
-            "{:7.1} s  {requests} connections to the receiver, {line}",
+            "{:7.1} s  {emitted} emits, {requests} requests, {faults}",
             world.now()
         );
     }

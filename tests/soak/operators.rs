@@ -142,15 +142,15 @@ pub async fn operate(world: &World) {
     let mut choices = Choices::of(world.seed, "operators");
     let mut client: Option<Client> = None;
     while !world.over() {
-        tokio::time::sleep(choices.time(200, 1500)).await;
+        tokio::time::sleep(choices.time(50, 700)).await;
         let act = choices.weighted(&[
-            (4, Act::Create),
-            (8, Act::Pause),
+            (3, Act::Create),
+            (6, Act::Pause),
             (10, Act::PauseBriefly),
-            (16, Act::Resume),
+            (22, Act::Resume),
             (6, Act::Disable),
-            (16, Act::Enable),
-            (3, Act::Delete),
+            (26, Act::Enable),
+            (2, Act::Delete),
             (12, Act::Rotate),
             (14, Act::Replay),
         ]);

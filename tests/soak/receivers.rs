@@ -2,7 +2,7 @@
 //! timing.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::choices::Choices;
@@ -43,6 +43,7 @@ const CUT_SHORT: &[&[u8]] = &[
 enum Kind {
     Accept,
     Status,
+    Gone,
     Limited,
     Unavailable,
     Stall,
@@ -59,6 +60,8 @@ pub struct Receivers {
     pub receiver: Receiver,
     /// From then on everything is accepted at once.
     calm: Arc<AtomicBool>,
+    /// Requests so far.
+    count: Arc<AtomicUsize>,
     /// Path and id of requests whose sender may have read a 2xx head that was written by hand.
     accepted: Arc<Mutex<HashSet<(String, String)>>>,
 }
@@ -68,8 +71,11 @@ impl Receivers {
     pub async fn start(seed: u64) -> Self {
         let calm = Arc::new(AtomicBool::new(false));
         let accepted = Arc::new(Mutex::new(HashSet::new()));
+        let count = Arc::new(AtomicUsize::new(0));
         let (quiet, noted) = (Arc::clone(&calm), Arc::clone(&accepted));
+        let counted = Arc::clone(&count);
         let receiver = Receiver::start(move |request, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
             if quiet.load(Ordering::Relaxed) {
                 return Reply::status(200);
             }
@@ -84,6 +90,7 @@ impl Receivers {
         Self {
             receiver,
             calm,
+            count,
             accepted,
         }
     }
@@ -91,6 +98,11 @@ impl Receivers {
     /// Accepts everything from now on.
     pub fn calm(&self) {
         self.calm.store(true, Ordering::Relaxed);
+    }
+
+    /// How many requests came so far.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Whether a request to this path with this id got a 2xx head that was written by hand.
@@ -114,9 +126,12 @@ fn script(seed: u64, request: &Request) -> (Reply, bool) {
     let slow = request.path.starts_with("/slow");
     // One in three paths fails in long streaks, of this many requests in ten.
     let bad = request.path.ends_with(['0', '3', '6', '9']) && choices.chance(0.4);
+    // Rarely: it disables the endpoint.
+    let gone = if choices.chance(0.05) { 5 } else { 0 };
     let kind = choices.weighted(&[
         (if bad { 20 } else { 120 }, Kind::Accept),
         (24, Kind::Status),
+        (gone, Kind::Gone),
         (3, Kind::Limited),
         (2, Kind::Unavailable),
         (if slow { 12 } else { 2 }, Kind::Stall),
@@ -141,6 +156,7 @@ fn script(seed: u64, request: &Request) -> (Reply, bool) {
         Kind::Status => Reply::status(choices.pick(STATUSES).copied().unwrap_or(500))
             .after(delay)
             .body("no \u{0} no"),
+        Kind::Gone => Reply::status(410).after(delay),
         Kind::Limited => {
             let limited = Reply::status(429).after(delay);
             match choices.between(0, 3) {

@@ -5,8 +5,6 @@ mod contents;
 mod deliveries;
 pub mod evidence;
 mod signature;
-#[cfg(test)]
-mod tests;
 
 use evidence::Evidence;
 
