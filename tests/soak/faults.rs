@@ -1,5 +1,6 @@
 //! Faults: workers killed, frozen and stopped, the server crashed, its connections cut and used up.
 
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -11,7 +12,7 @@ use crate::fixtures::process::Process;
 use crate::world::{LEASE_S, MAX_CONNECTIONS, World};
 
 /// How long a worker told to stop may take: its requests, the report, and a server that is away.
-const STOPS_WITHIN: Duration = Duration::from_secs(30);
+const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy)]
 enum Blow {
@@ -98,8 +99,7 @@ pub async fn worker(world: &World, number: u64, quiet: impl Future<Output = ()>)
     printed
 }
 
-/// Lets it work for a time, and starts it again when it ends by itself: as it should only where the server is away when it
-/// starts. False when the run is over.
+/// Lets it work for a time, and starts it again when it ends by itself. False when the run is over.
 async fn supervise(
     world: &World,
     number: u64,
@@ -112,17 +112,10 @@ async fn supervise(
         if let Some(status) = process.ended() {
             process.wait(STOPS_WITHIN).await;
             let output = process.output();
-            world.note(|log| {
-                if status.code() == Some(1)
-                    && output.contains("postrider: cannot connect")
-                    && !output.contains("registered")
-                {
-                    log.count("workers started while the server was away");
-                } else {
-                    log.workers
-                        .push(format!("worker {number} ended by itself: {status}"));
-                }
-            });
+            if !could_not_start(world, status, &output) {
+                let what = format!("worker {number} ended by itself: {status}");
+                world.note(|log| log.workers.push(what));
+            }
             printed.push_str(&output);
             *process = start(world);
         }
@@ -134,6 +127,17 @@ async fn supervise(
             return false;
         }
     }
+}
+
+/// A worker that finds no server when it starts says so and ends; whatever watches over it starts it again.
+fn could_not_start(world: &World, status: ExitStatus, output: &str) -> bool {
+    let so = status.code() == Some(1)
+        && output.contains("postrider: ")
+        && !output.contains("registered");
+    if so {
+        world.note(|log| log.count("workers started while the server was away"));
+    }
+    so
 }
 
 async fn freeze(world: &World, process: &Process, time: Duration) {
@@ -151,14 +155,18 @@ async fn freeze(world: &World, process: &Process, time: Duration) {
 async fn stop(world: &World, number: u64, process: &mut Process) {
     process.signal(Signal::SIGTERM);
     let ended = process.try_wait(STOPS_WITHIN).await;
-    world.note(|log| match ended {
-        Some(status) if status.success() => log.count("workers stopped in good order"),
-        Some(status) => log.workers.push(format!(
-            "worker {number}, told to stop, ended with {status}"
-        )),
-        None => log.workers.push(format!(
-            "worker {number}, told to stop, did not within {STOPS_WITHIN:?}"
-        )),
+    let wrong = match ended {
+        Some(status) if status.success() => {
+            world.note(|log| log.count("workers stopped in good order"));
+            None
+        }
+        Some(status) if could_not_start(world, status, &process.output()) => None,
+        Some(status) => Some(format!("ended with {status}")),
+        None => Some(format!("did not within {STOPS_WITHIN:?}")),
+    };
+    world.note(|log| {
+        let wrong = wrong.map(|what| format!("worker {number}, told to stop, {what}"));
+        log.workers.extend(wrong);
     });
     if ended.is_none() {
         process.signal(Signal::SIGKILL);

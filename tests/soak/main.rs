@@ -6,12 +6,14 @@ mod application;
 mod audit;
 mod choices;
 mod collect;
+mod endpoints;
 mod faults;
 #[allow(unused_imports)] // some are for the tests alone
 #[path = "../it/fixtures/mod.rs"]
 mod fixtures;
 mod operators;
 mod receivers;
+mod report;
 mod world;
 
 use std::path::PathBuf;
@@ -19,7 +21,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use comfy_table::Table;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -29,8 +30,6 @@ const SESSIONS: u64 = 4;
 const WORKERS: u64 = 3;
 /// How long everything may take to settle once there are no faults.
 const SETTLES_WITHIN: Duration = Duration::from_secs(300);
-/// Violations shown of each rule.
-const SHOWN: usize = 20;
 
 /// A randomized run of faults against a private Postgres, workers and a receiver, with an audit at its end.
 #[derive(Debug, Parser)]
@@ -72,7 +71,7 @@ async fn soak(args: &Args) -> bool {
         args.minutes, args.minutes
     );
     let world = World::start(seed, Duration::from_secs_f64(args.minutes * 60.0)).await;
-    operators::set_up(&world).await;
+    endpoints::set_up(&world).await;
     println!("{:7.1} s  faults begin", world.now());
     let (quiet, _) = watch::channel(false);
     let is_quiet = || {
@@ -90,7 +89,7 @@ async fn soak(args: &Args) -> bool {
             faults::cut_connections(&world),
             faults::crash_server(&world),
             faults::eat_connections(&world),
-            report(&world),
+            report::regularly(&world),
         );
         println!(
             "{:7.1} s  faults end; waiting for what is owed",
@@ -113,29 +112,7 @@ async fn soak(args: &Args) -> bool {
     if let Some(dir) = &args.evidence {
         collect::keep(&world, dir, &printed, &findings, &evidence);
     }
-    show(&world, &evidence, &findings)
-}
-
-/// A line twice a minute.
-async fn report(world: &World) {
-    while world.sleep(Duration::from_secs(30)).await {
-        let (emitted, faults) = world.note(|log| {
-            let faults = [
-                "workers killed",
-                "workers frozen",
-                "worker connections cut",
-                "server crashes",
-            ];
-            let faults =
-                faults.map(|what| format!("{} {what}", log.counts.get(what).unwrap_or(&0)));
-            (log.emitted.len(), faults.join(", "))
-        });
-        let requests = world.receivers.count();
-        println!(
-            "{:7.1} s  {emitted} emits, {requests} requests, {faults}",
-            world.now()
-        );
-    }
+    report::show(&world, &evidence, &findings)
 }
 
 /// Waits until nothing is owed; operators put right what stands in the way.
@@ -170,53 +147,4 @@ async fn settle(world: &World) {
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-}
-
-fn show(world: &World, evidence: &audit::evidence::Evidence, findings: &[audit::Finding]) -> bool {
-    world.note(|log| {
-        println!();
-        for (what, count) in &log.counts {
-            println!("{count:7} {what}");
-        }
-        println!("{:7} idle connections at once", log.most_idle);
-    });
-    let mut states: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
-    evidence
-        .deliveries
-        .values()
-        .for_each(|d| *states.entry(&d.status).or_default() += 1);
-    states
-        .iter()
-        .for_each(|(state, count)| println!("{count:7} deliveries {state}"));
-    let mut table = Table::new();
-    table.set_header(["audit", "violations"]);
-    for finding in findings {
-        table.add_row([
-            finding.rule.to_owned(),
-            finding.violations.len().to_string(),
-        ]);
-    }
-    println!("\n{table}");
-    let broken: Vec<&audit::Finding> = findings
-        .iter()
-        .filter(|f| !f.violations.is_empty())
-        .collect();
-    for finding in &broken {
-        println!("\n{}:", finding.rule);
-        finding
-            .violations
-            .iter()
-            .take(SHOWN)
-            .for_each(|v| println!("  {v}"));
-    }
-    println!(
-        "\nseed {}: {}",
-        world.seed,
-        if broken.is_empty() {
-            "no violations"
-        } else {
-            "VIOLATIONS"
-        }
-    );
-    broken.is_empty()
 }

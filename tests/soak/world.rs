@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::audit::evidence::{Emitted, Span, Stopped};
-use crate::operators::Created;
+use crate::endpoints::Created;
 use crate::receivers::Receivers;
 
 /// How long a silent worker keeps its endpoints.
