@@ -53,7 +53,7 @@ pub async fn worker(world: &World, number: u64, quiet: impl Future<Output = ()>)
         number,
         &mut process,
         &mut printed,
-        choices.time(4000, 14_000),
+        choices.time(6000, 18_000),
     )
     .await
     {
@@ -204,7 +204,7 @@ pub async fn cut_connections(world: &World) {
 /// Crashes the server and starts it again.
 pub async fn crash_server(world: &World) {
     let mut choices = Choices::of(world.seed, "server");
-    while world.sleep(choices.time(15_000, 45_000)).await {
+    while world.sleep(choices.time(20_000, 55_000)).await {
         let away = if choices.chance(0.2) {
             choices.time(6000, 12_000)
         } else {
