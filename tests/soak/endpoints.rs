@@ -30,8 +30,8 @@ pub type Kind = (
     i32,
 );
 pub const KINDS: &[Kind] = &[
-    ("fast", "default", &["*"], "soak", 50.0, 20, 10),
-    ("mid", "default", &["invoice.*"], "soak", 20.0, 5, 5),
+    ("fast", "default", &["*"], "soak", 100.0, 20, 10),
+    ("mid", "default", &["invoice.*"], "soak", 40.0, 10, 5),
     (
         "users",
         "default",

@@ -52,6 +52,8 @@ enum Kind {
     Huge,
     Malformed,
     CutShort,
+    /// Half a body, and silence.
+    HalfBody,
     Vanish,
 }
 
@@ -140,6 +142,7 @@ fn script(seed: u64, request: &Request) -> (Reply, bool) {
         (2, Kind::Huge),
         (6, Kind::Malformed),
         (4, Kind::CutShort),
+        (3, Kind::HalfBody),
         (3, Kind::Vanish),
     ]);
     let delay = if choices.chance(0.8) {
@@ -174,6 +177,9 @@ fn script(seed: u64, request: &Request) -> (Reply, bool) {
         }
         Kind::Malformed => Reply::Raw(text(&mut choices, MALFORMED)),
         Kind::CutShort => Reply::Raw(text(&mut choices, CUT_SHORT)),
+        Kind::HalfBody => Reply::status(if choices.chance(0.5) { 200 } else { 502 })
+            .header("content-length", 100)
+            .body("half"),
         Kind::Vanish => Reply::status(200).after(delay).then_close(),
     };
     (reply, by_hand)
