@@ -178,6 +178,23 @@ fn a_request_after_the_delivery_is_found() {
 }
 
 #[test]
+fn a_late_report_may_cross_the_successors_request() {
+    let at = |reported: f64, again: f64| {
+        let (mut evidence, event) = sound();
+        let delivery = evidence.deliveries.get_mut(&(event, 1)).unwrap();
+        delivery.finished = Some(reported);
+        evidence
+            .requests
+            .push(seen(event, BODY, again, again + 0.1));
+        broken(&evidence)
+    };
+    // Reported when a lease was over, and sent within the second that takes effect in; later; and reported at once.
+    assert_eq!(at(17.0, 18.0), [""; 0]);
+    assert_eq!(at(17.0, 21.0), ["what was delivered was never sent again"]);
+    assert_eq!(at(12.0, 13.0), ["what was delivered was never sent again"]);
+}
+
+#[test]
 fn overlapping_requests_are_found() {
     let (mut evidence, _) = sound();
     evidence.requests[0].finished = Some(11.5);

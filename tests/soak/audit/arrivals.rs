@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use uuid::Uuid;
+
 use super::evidence::{Evidence, Seen};
 
 /// How much later than it left a request may be noted here, on a busy machine.
@@ -50,25 +52,36 @@ pub fn sent_again(evidence: &Evidence) -> Vec<String> {
         .iter()
         .map(|e| (e.path.as_str(), e.id))
         .collect();
-    let again = |request: &&Seen| {
-        let Some(key) = request.event().zip(ids.get(request.path.as_str()).copied()) else {
-            return false;
+    let mut accepted: HashMap<(Uuid, i64), f64> = HashMap::new();
+    let mut found = Vec::new();
+    for request in &evidence.requests {
+        let key = request.event().zip(ids.get(request.path.as_str()).copied());
+        let Some(key) = key.filter(|key| !evidence.replayed.contains(key)) else {
+            continue;
         };
+        if request.accepted {
+            accepted.entry(key).or_insert(request.arrived);
+        }
         let delivered = evidence
             .deliveries
             .get(&key)
             .filter(|d| d.status == "delivered");
-        let ended = delivered.and_then(|d| d.finished);
-        // A request may leave before the statement that ended it began, and be noted after.
-        ended.is_some_and(|at| request.arrived > at + NOTED_LATE_S)
-            && !evidence.replayed.contains(&key)
-    };
-    evidence
-        .requests
-        .iter()
-        .filter(again)
-        .map(|r| format!("{r} came after its delivery had ended"))
-        .collect()
+        let Some(at) = delivered.and_then(|d| d.finished) else {
+            continue;
+        };
+        // Who had taken the endpoint over before a late report came may have it in hand, for as long as anything is
+        // held; and a request may leave before the statement that ended it began, and be noted after.
+        let late = accepted
+            .get(&key)
+            .is_some_and(|sent| evidence.takeover(*sent) < at);
+        let grace = if late { TAKES_EFFECT_S } else { NOTED_LATE_S };
+        if request.arrived > at + grace {
+            found.push(format!(
+                "{request} came after its delivery had ended at {at:.3}"
+            ));
+        }
+    }
+    found
 }
 
 /// Two requests of one delivery are never open at once.
