@@ -1,4 +1,4 @@
-//! The lease: workers that are killed, stopped in good order, or frozen.
+//! The lease: workers that are stopped in good order, or frozen.
 
 use std::time::Instant;
 
@@ -16,41 +16,6 @@ const LEASE: &[&str] = &["--lease", "10s"];
 async fn workers(world: &World) -> Vec<Uuid> {
     let sql = "select coalesce(array_agg(id order by registered_at), '{}') from postrider.workers";
     world.one(sql, &[]).await
-}
-
-#[tokio::test]
-async fn a_killed_workers_request_is_made_again_after_its_lease() {
-    let world = World::new(|_, nth| match nth.of_path {
-        1 => Reply::Hang,
-        _ => Reply::status(200),
-    })
-    .await;
-    let endpoint = world.endpoint("/in", "").await;
-    let first = world.process(LEASE);
-    let event = world.emit("a").await;
-    world.arrived("/in", 1).await;
-    first.signal(Signal::SIGKILL);
-    let killed = Instant::now();
-    // Started again with the same name, host and arguments.
-    let _second = world.process(LEASE);
-    let both = async || (workers(&world).await.len() == 2).then_some(());
-    eventually(LIMIT, both).await;
-    let back = Instant::now();
-    let requests = world.arrived("/in", 2).await;
-    // The lease, a beat, the poll interval and a second.
-    let took = requests[1].arrived.duration_since(back);
-    assert!(took < ms(10_000 + 1700 + 1000 + 1000), "{took:?}");
-    let took = requests[1].arrived.duration_since(killed);
-    assert!(took > ms(8000), "before the lease was over: {took:?}");
-    assert_eq!(requests[0].id(), requests[1].id());
-    let done = world.wait_for_status(event, endpoint, "delivered").await;
-    assert_eq!(done.failures, 0);
-    assert_eq!(world.receiver.requests().len(), 2);
-    // And what comes next has no delay left over.
-    let next = world.emit("a").await;
-    let before = Instant::now();
-    let request = world.arrival("/in", next).await;
-    assert!(request.arrived.saturating_duration_since(before) < ms(1000));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod g02_lost_listener;
 mod g03_notify_at_commit;
 mod g04_idempotency_after_rollback;
 mod g05_search_path_and_roles;
+mod g06_killed_worker;
 mod g07_endless_answer;
 mod g08_one_clock;
 mod g12_retry_after;
