@@ -12,6 +12,7 @@ as $$
 #variable_conflict use_column
 declare
     v_now timestamptz;
+    v_kept text;
     v_low text;
     v_from timestamptz;
     v_next timestamptz;
@@ -34,7 +35,8 @@ begin
             select s.endpoint_id, 31536000000::bigint, null::bigint
               from postrider.endpoint_state s where s.owner = claim_endpoints.worker;
     end if;
-    v_low := postrider._low_key('claim');
+    v_kept := nullif(current_setting('postrider.low_claim', true), '');
+    v_low := case when v_kept is not null then postrider._low_key('claim') end;
     v_from := coalesce(v_low::timestamptz, '-infinity');
     v_began := clock_timestamp();
     v_walked := postrider._walked('endpoint_state_claim');
@@ -53,9 +55,12 @@ begin
       from postrider.endpoint_state x
      where x.owner is null and x.next_claim_at is not null and x.next_claim_at >= v_from
      order by x.next_claim_at limit 1;
-    -- A second less: a mark becomes visible later than it was made.
-    perform postrider._keep_low_key('claim', v_low, to_char(least(v_next, v_now) - interval '1 s', 'YYYY-MM-DD HH24:MI:SS.USOF'),
-                                    postrider._walked('endpoint_state_claim') - v_walked, v_began);
+    v_walked := postrider._walked('endpoint_state_claim') - v_walked;
+    if v_kept is not null or v_walked > 1000 then
+        -- A second less: a mark becomes visible later than it was made.
+        perform postrider._keep_low_key('claim', v_low, to_char(least(v_next, v_now) - interval '1 s', 'YYYY-MM-DD HH24:MI:SS.USOF'),
+                                        v_walked, v_began);
+    end if;
     if v_next is not null then
         return query select null::bigint, null::bigint, postrider._ms_until(v_next, v_now);
     end if;

@@ -33,6 +33,7 @@ declare
     v_held bigint[];       -- endpoints that somebody holds
     v_resumed uuid[];      -- deferred deliveries made by this call: event, …
     v_resumed_at bigint[]; -- … endpoint
+    v_kept text;
     v_low text;
     v_began timestamptz;
     v_walked bigint;
@@ -54,17 +55,22 @@ begin
         v_budget := v_budget - v_budget / 4;
     end if;
 
-    v_low := postrider._low_key('outbox');
+    -- Without dead rows, this costs a look at a setting.
+    v_kept := nullif(current_setting('postrider.low_outbox', true), '');
+    v_low := case when v_kept is not null then postrider._low_key('outbox') end;
     v_began := clock_timestamp();
     v_walked := postrider._walked('outbox_pkey');
     v_ids := array(select o.event_id from postrider.outbox o
                     where o.after_endpoint is null
                       and o.event_id >= coalesce(v_low::uuid, '00000000-0000-0000-0000-000000000000')
                     order by o.event_id limit 1000);
-    -- A second less: of events emitted at once, the older may become visible later.
-    perform postrider._keep_low_key('outbox', v_low,
-        postrider._uuid_floor(least(postrider._uuid_time(v_ids[1]), postrider.now()) - interval '1 s')::text,
-        postrider._walked('outbox_pkey') - v_walked - cardinality(v_ids), v_began);
+    v_walked := postrider._walked('outbox_pkey') - v_walked - cardinality(v_ids);
+    if v_kept is not null or v_walked > 1000 then
+        -- A second less: of events emitted at once, the older may become visible later.
+        perform postrider._keep_low_key('outbox', v_low,
+            postrider._uuid_floor(least(postrider._uuid_time(v_ids[1]), postrider.now()) - interval '1 s')::text,
+            v_walked, v_began);
+    end if;
     -- Distinct endpoints, one index read each: an endpoint held for long has many.
     v_deferring := array(
         with recursive d (endpoint_id) as (
