@@ -126,7 +126,7 @@ fn script(seed: u64, request: &Request) -> (Reply, bool) {
     );
     let mut choices = Choices::of(seed, &who);
     let slow = request.path.starts_with("/slow");
-    // One in three paths fails in long streaks, of this many requests in ten.
+    // Some endpoints are in a bad way: of their requests, four in ten mostly fail.
     let bad = request.path.ends_with(['0', '3', '6', '9']) && choices.chance(0.4);
     // Rarely: it disables the endpoint.
     let gone = if choices.chance(0.05) { 5 } else { 0 };
