@@ -52,7 +52,7 @@ async fn fails_over(clock: f64) {
         world.endpoint("/paced", "rate => 40, burst => 4").await,
     ];
     if clock == 0.0 {
-        endpoints.push(world.endpoint("/limited", "concurrency => 8").await);
+        endpoints.push(world.endpoint("/limited", "concurrency => 1").await);
     }
     world.worker();
     let process = world.process(&[]);
