@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use uuid::Uuid;
 
 use crate::fixtures::arrivals::assert_once_each;
+use crate::fixtures::engine::{Engine, all};
 use crate::fixtures::eventually;
 use crate::fixtures::http::Reply;
 use crate::fixtures::process::Process;
@@ -105,4 +106,31 @@ async fn g06_everything_a_killed_worker_owned_goes_on() {
     let done = world.wait_for_status(one, retry, "delivered").await;
     assert_eq!((done.attempts, done.failures), (2, 1));
     assert_eq!(world.receiver.requests_to("/retry").len(), 2);
+}
+
+/// A name can repeat, an id cannot: a peer of the same name ends the old lease, and its own is another.
+#[tokio::test]
+async fn g06_no_name_hides_an_orphan() {
+    let e = Engine::new().await;
+    let endpoint = e.endpoint("").await;
+    e.emit("'a', '{}'").await;
+    e.fan_out().await;
+    let mut old = e.worker().await;
+    assert_eq!(e.claim(old, 1).await, [endpoint]);
+    for _ in 0..3 {
+        let again = e.worker().await;
+        assert_ne!(old, again);
+        assert!(e.claim(again, 1).await.is_empty(), "the lease is not over");
+        let sql = format!(
+            "select h.peer from postrider.workers w
+              cross join postrider.heartbeat('{again}', array[w.id], array[w.beat]) h where w.id = '{old}'"
+        );
+        let live: Vec<Uuid> = all(&e.sql, &sql).await;
+        assert_eq!(live, [again]);
+        e.pass(3600).await;
+        assert_eq!(e.claim(again, 1).await, [endpoint]);
+        let found = e.fetch(again, &[endpoint], 10, &[], 1_000_000).await;
+        assert_eq!(found.len(), 1, "{found:?}");
+        old = again;
+    }
 }
