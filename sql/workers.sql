@@ -81,10 +81,10 @@ language sql immutable parallel safe
 as $$
     select case when lapses <= 1 then interval '0' when lapses = 2 then interval '1 min'
                 when lapses = 3 then interval '4 min' when lapses = 4 then interval '15 min'
-                else interval '30 min' end
+                else interval '40 min' end
 $$;
 comment on function postrider._lapse_delay(integer) is
-    'How long an endpoint is left alone after its n-th lapsed lease without a report between: claimed at 0, 1, 5, 20, 50 min, then every 30.';
+    'How long an endpoint is left alone after its n-th lapsed lease without a report between: claimed anew at 0, 1, 5, 20, 60 min, then every 40, so at most 5 times in an hour with the first.';
 
 create or replace function postrider.heartbeat(worker uuid, dead uuid[], dead_beats bigint[])
 returns table (peer uuid, beat bigint, clock_us bigint, owned bigint)

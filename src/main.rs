@@ -152,6 +152,7 @@ async fn deliver(args: WorkerArgs) -> Result<(), Error> {
         allow_networks: args.allow_network,
         listen,
         resolver: Resolver::default(),
+        drain_limit: worker::DRAIN_LIMIT,
     };
     Ok(worker::run(database, options, telemetry, stopped).await?)
 }

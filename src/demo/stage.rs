@@ -67,6 +67,7 @@ impl Stage {
             allow_networks: vec![loopback],
             listen: None,
             resolver: Resolver::default(),
+            drain_limit: worker::DRAIN_LIMIT,
         };
         let stop = watch::Sender::new(false);
         self.workers.spawn(worker::run(

@@ -204,7 +204,7 @@ impl Engine {
             self.turn(now);
             if self.stopping {
                 let since = *self.stopping_since.get_or_insert(now);
-                let overdue = self.flights.is_empty() && now >= since + super::DRAIN_LIMIT;
+                let overdue = self.flights.is_empty() && now >= since + self.options.drain_limit;
                 if self.is_drained() || overdue {
                     return End::Stopped;
                 }

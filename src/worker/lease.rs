@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use nix::time::{ClockId, clock_gettime};
@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
+use super::clock::DatabaseClock;
 use crate::{
     connect::Database,
     db::{self, Beat, DbError},
@@ -42,19 +43,19 @@ pub struct Lease {
     pub worker: Uuid,
     valid_until_ns: AtomicU64,
     lost: AtomicBool,
-    clock: Mutex<(i64, Instant)>,
+    clock: Mutex<DatabaseClock>,
     live_workers: AtomicUsize,
     owned_in_all: AtomicI64,
     changed: Notify,
 }
 
 impl Lease {
-    fn new(worker: Uuid, clock_us: i64, live_workers: usize, valid_until: Duration) -> Self {
+    fn new(worker: Uuid, clock: DatabaseClock, live_workers: usize, valid_until: Duration) -> Self {
         Self {
             worker,
             valid_until_ns: AtomicU64::new(nanos(valid_until)),
             lost: AtomicBool::new(false),
-            clock: Mutex::new((clock_us, Instant::now())),
+            clock: Mutex::new(clock),
             live_workers: AtomicUsize::new(live_workers),
             owned_in_all: AtomicI64::new(0),
             changed: Notify::new(),
@@ -75,11 +76,11 @@ impl Lease {
         Duration::from_nanos(until.saturating_sub(nanos(uptime())))
     }
 
-    /// The database clock, carried forward by the monotonic clock, in microseconds since 1970.
+    /// The database clock, carried forward by this machine's uptime, in microseconds since 1970.
     #[must_use]
     pub fn database_us(&self) -> i64 {
-        let (us, at) = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        us.saturating_add(i64::try_from(at.elapsed().as_micros()).unwrap_or(i64::MAX))
+        let clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        clock.at(uptime())
     }
 
     /// Live workers of the fleet, this one included, as of the last beat.
@@ -134,7 +135,7 @@ impl Keeper {
             .map_err(|_| DbError::Connection("no answer to registering".into()))??;
         let lease = Arc::new(Lease::new(
             worker,
-            clock_us,
+            DatabaseClock::first(clock_us, sent, uptime()),
             peers.len(),
             sent + length - length / 6,
         ));
@@ -203,11 +204,11 @@ impl Keeper {
         self.lease
             .valid_until_ns
             .store(nanos(until), Ordering::Release);
-        *self
-            .lease
+        self.lease
             .clock
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = (clock_us, Instant::now());
+            .unwrap_or_else(PoisonError::into_inner)
+            .hear(clock_us, sent, uptime());
         self.lease
             .live_workers
             .store(peers.len(), Ordering::Relaxed);

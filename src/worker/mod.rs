@@ -1,11 +1,12 @@
 //! The worker: one lease after another, each a loop over the endpoints it owns.
 //!
-//! - [`lease`] registers and beats; it knows when the worker must stop.
+//! - [`lease`] registers and beats; it knows when the worker must stop. `clock` is the database's time.
 //! - `wake` listens; `refill` fans out, claims and fetches; `endpoint` is what is held of an endpoint,
 //!   `gate` whether its next request may leave, `pace` its rate.
 //! - `sending` turns deliveries into requests and answers into outcomes; `reporting` stores them.
 //! - `sharing` gives endpoints up. `engine` is the loop that calls all of these, `events` what comes back to it.
 
+mod clock;
 mod endpoint;
 mod engine;
 mod events;
@@ -52,6 +53,8 @@ pub struct Options {
     pub listen: Option<Database>,
     /// Finds the addresses of endpoints.
     pub resolver: Resolver,
+    /// How long a stopping worker waits for the database to take its last outcomes, twice over.
+    pub drain_limit: Duration,
 }
 
 /// Host name and process id: a name for people, on which nothing depends.
@@ -85,8 +88,8 @@ pub enum Error {
     Undrained(usize),
 }
 
-/// How long a stopping worker waits for the database to take its last outcomes.
-const DRAIN_LIMIT: Duration = Duration::from_secs(30);
+/// The [`Options::drain_limit`] of the program.
+pub const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Delivers until `stop` turns true; then requests under way finish and are reported, endpoints are
 /// released, and it returns.
@@ -177,6 +180,7 @@ async fn leases(
             worker,
             end == End::Lost,
             outcomes,
+            options.drain_limit,
             stop.clone(),
         ));
     }
@@ -196,10 +200,13 @@ async fn end_lease(
     worker: uuid::Uuid,
     lapsed: bool,
     outcomes: Vec<crate::db::Attempt>,
+    drain: Duration,
     stop: watch::Receiver<bool>,
 ) -> usize {
-    let left = settle_old(&db, worker, outcomes, &stop).await;
-    if tokio::time::timeout(DRAIN_LIMIT, deregister(&db, worker, lapsed))
+    let left = settle_old(&db, worker, outcomes, drain, &stop).await;
+    // What is left will be sent again: where every start ends like this, it must be ever later.
+    let lapsed = lapsed || left > 0;
+    if tokio::time::timeout(drain, deregister(&db, worker, lapsed))
         .await
         .is_err()
     {
@@ -214,6 +221,7 @@ async fn settle_old(
     db: &Db,
     worker: uuid::Uuid,
     mut outcomes: Vec<crate::db::Attempt>,
+    drain: Duration,
     stop: &watch::Receiver<bool>,
 ) -> usize {
     let mut since_stop = None;
@@ -229,7 +237,7 @@ async fn settle_old(
         }
         if *stop.borrow() {
             let since = *since_stop.get_or_insert_with(std::time::Instant::now);
-            if since.elapsed() > DRAIN_LIMIT {
+            if since.elapsed() > drain {
                 return outcomes.len();
             }
         }

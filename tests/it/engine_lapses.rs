@@ -26,7 +26,7 @@ async fn after_lapse_upon_lapse_it_is_claimed_ever_later() {
     e.emit(&args).await;
     e.fan_out().await;
     let mut at = vec![0];
-    for wait in [0, 1, 4, 15, 30, 30, 30] {
+    for wait in [0, 1, 4, 15, 40, 40, 40] {
         lapse(&lane).await;
         let lapses = i32::try_from(at.len()).unwrap();
         assert_eq!(e.state::<i32>(lane.endpoint, "lapses").await, lapses);
@@ -48,7 +48,12 @@ async fn after_lapse_upon_lapse_it_is_claimed_ever_later() {
         }
         at.push(at[at.len() - 1] + wait);
     }
-    assert_eq!(at[1..], [0, 1, 5, 20, 50, 80, 110]);
+    // Each of these may have been a request; the leases between, which take no time here, only stretch it.
+    for (n, first) in at.iter().enumerate() {
+        let within = at[n..].iter().filter(|t| **t < first + 60).count();
+        assert!(within <= 5, "{within} in the hour from minute {first}");
+    }
+    assert_eq!(at, [0, 0, 1, 5, 20, 60, 100, 140]);
 }
 
 #[tokio::test]
