@@ -23,7 +23,10 @@ mod wake;
 use std::{sync::Arc, time::Duration};
 
 use ipnet::IpNet;
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 
 use crate::{
     admin::Telemetry,
@@ -105,13 +108,13 @@ pub async fn run(
     let db = Db::new(database.pool(options.pool_size)?);
     let (hints, mut inbox) = mpsc::unbounded_channel();
     let listening = options.listen.clone().unwrap_or_else(|| database.clone());
-    let listener = tokio::spawn(wake::listen(listening, hints));
-    let result = leases(
+    // In a set, as the heartbeats are: whoever drops this future must not leave a lease that nobody works under.
+    let mut listener = JoinSet::new();
+    listener.spawn(wake::listen(listening, hints));
+    leases(
         &database, &db, &sender, &options, &telemetry, &mut inbox, &mut stop,
     )
-    .await;
-    listener.abort();
-    result
+    .await
 }
 
 async fn leases(
@@ -124,7 +127,7 @@ async fn leases(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), Error> {
     let mut delay = Duration::from_millis(100);
-    let mut ending = tokio::task::JoinSet::new();
+    let mut ending = JoinSet::new();
     while !*stop.borrow() {
         let (keeper, lease) = match Keeper::register(database, &options.name, options.lease).await {
             Ok(registered) => registered,
@@ -143,7 +146,8 @@ async fn leases(
         delay = Duration::from_millis(100);
         let worker = lease.worker;
         tracing::info!(%worker, name = options.name, "registered");
-        let beating = tokio::spawn(keeper.keep());
+        let mut beating = JoinSet::new();
+        beating.spawn(keeper.keep());
         // Events of an ended lease must not reach the next one: each has a channel of its own, into which
         // the listener's hints are passed on.
         let (events, mut inbox) = mpsc::unbounded_channel();
@@ -169,7 +173,7 @@ async fn leases(
                 () = forward => End::Lost,
             }
         };
-        beating.abort();
+        drop(beating);
         // A report under way when the lease was lost comes back through the channel.
         let outcomes = engine.into_outcomes(&mut inbox).await;
         tracing::info!(%worker, ?end, "lease ended");
