@@ -38,6 +38,11 @@ async fn three_workers_keep_and_reach_the_rate() {
     sixty_events(3).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g17_eight_workers_keep_and_reach_the_rate() {
+    sixty_events(8).await;
+}
+
 /// Between two workers the pace is handed over, not begun anew with a full burst.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pace_survives_a_change_of_owner() {

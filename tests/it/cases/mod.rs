@@ -14,8 +14,11 @@ mod g09_waiting_is_no_timeout;
 mod g10_slow_endpoint;
 mod g11_outcome_lost;
 mod g12_retry_after;
+mod g13_pause_holds;
+mod g14_count;
 mod g15_resume_flood;
 mod g16_blocked_backlog;
+mod g17_pace;
 mod g18_passing_errors;
 mod g19_open_transaction;
 mod g20_old_snapshot;
@@ -31,4 +34,6 @@ mod g29_redirects;
 mod g30_name_lookups;
 mod g31_many_start_at_once;
 mod g32_transaction_pooling;
+#[cfg(target_os = "linux")]
+mod g33_clocks;
 mod g34_status_table;
