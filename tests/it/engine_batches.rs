@@ -29,7 +29,7 @@ async fn after(policy: &str, before: usize, pattern: &str) -> (Lane, i32, i32) {
 }
 
 #[tokio::test]
-async fn failures_after_the_last_success_are_added_to_nothing() {
+async fn g14_failures_after_the_last_success_are_added_to_nothing() {
     for (before, pattern, failures) in [
         (0, "9F S 3F", 3),
         (0, "12F S", 0),
@@ -54,7 +54,7 @@ async fn failures_after_the_last_success_are_added_to_nothing() {
 }
 
 #[tokio::test]
-async fn a_success_in_a_batch_begins_a_new_streak_at_rung_1() {
+async fn g14_a_success_in_a_batch_begins_a_new_streak_at_rung_1() {
     // 12 before: rung 1 fired. Then a success and 12 more: 12 again, but another streak.
     let (lane, failures, rung) = after("brisk", 12, "S 12F").await;
     assert_eq!((failures, rung), (12, 1));
@@ -72,7 +72,7 @@ async fn a_success_in_a_batch_begins_a_new_streak_at_rung_1() {
 }
 
 #[tokio::test]
-async fn the_time_of_a_streak_is_that_of_its_first_failure() {
+async fn g14_the_time_of_a_streak_is_that_of_its_first_failure() {
     let lane = Lane::new("brisk").await;
     let events = lane.owe(4).await;
     let batch: Vec<Attempt> = [(500, 9000), (200, 6000), (500, 5000), (500, 1000)]
@@ -87,7 +87,7 @@ async fn the_time_of_a_streak_is_that_of_its_first_failure() {
 }
 
 #[tokio::test]
-async fn the_order_is_that_of_seq_not_of_the_array() {
+async fn g14_the_order_is_that_of_seq_not_of_the_array() {
     let lane = Lane::new("brisk").await;
     let events = lane.owe(5).await;
     let mut batch: Vec<Attempt> = [500, 500, 200, 500, 500]
@@ -102,7 +102,7 @@ async fn the_order_is_that_of_seq_not_of_the_array() {
 }
 
 #[tokio::test]
-async fn a_429_is_no_failure_and_no_retry() {
+async fn g14_a_429_is_no_failure_and_no_retry() {
     let lane = Lane::new("brisk").await;
     lane.fail(2).await;
     let event = lane.owe(1).await[0];
@@ -129,7 +129,7 @@ async fn a_429_is_no_failure_and_no_retry() {
 }
 
 #[tokio::test]
-async fn endpoints_of_a_batch_are_judged_apart() {
+async fn g14_endpoints_of_a_batch_are_judged_apart() {
     let lane = Lane::new("brisk").await;
     let e = &lane.engine;
     let second = e.endpoint("policy => 'brisk', event_types => '{}'").await;
@@ -156,7 +156,7 @@ async fn endpoints_of_a_batch_are_judged_apart() {
 
 /// Reports of several sessions at once lose no count and fire each rung once.
 #[tokio::test]
-async fn parallel_reports_lose_no_count() {
+async fn g14_parallel_reports_lose_no_count() {
     let lane = Lane::new("brisk").await;
     let events = lane.owe(60).await;
     let mut reports = Vec::new();

@@ -41,7 +41,7 @@ fn at_once(began: Instant) {
 }
 
 #[tokio::test]
-async fn fan_out_goes_on_and_makes_the_rest_later() {
+async fn g19_fan_out_goes_on_and_makes_the_rest_later() {
     let h = held().await;
     let began = Instant::now();
     let event = h.e.emit("'a.b', '{}'").await;
@@ -63,7 +63,7 @@ async fn fan_out_goes_on_and_makes_the_rest_later() {
 }
 
 #[tokio::test]
-async fn what_was_deferred_for_a_deleted_endpoint_is_cancelled() {
+async fn g19_what_was_deferred_for_a_deleted_endpoint_is_cancelled() {
     let h = held().await;
     let event = h.e.emit("'a.b', '{}'").await;
     h.e.step(h.worker).await;
@@ -77,7 +77,7 @@ async fn what_was_deferred_for_a_deleted_endpoint_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_report_takes_what_it_can_and_says_what_it_did_not() {
+async fn g19_a_report_takes_what_it_can_and_says_what_it_did_not() {
     let h = held().await;
     let event: Uuid = one(&h.e.sql, "select event_id from postrider.pending limit 1").await;
     let attempts = [
@@ -104,7 +104,7 @@ async fn a_report_takes_what_it_can_and_says_what_it_did_not() {
 }
 
 #[tokio::test]
-async fn a_release_gives_up_the_others_and_a_heartbeat_frees_the_others() {
+async fn g19_a_release_gives_up_the_others_and_a_heartbeat_frees_the_others() {
     let h = held().await;
     let began = Instant::now();
     let release = format!(

@@ -43,7 +43,7 @@ async fn survives(damage: &str, repair: &str) {
 }
 
 #[tokio::test]
-async fn attempts_that_cannot_be_written_move_state_all_the_same() {
+async fn g11_attempts_that_cannot_be_written_move_state_all_the_same() {
     survives(
         "alter table postrider.attempts rename to attempts_away",
         "alter table postrider.attempts_away rename to attempts",
@@ -67,7 +67,7 @@ async fn attempts_that_cannot_be_written_move_state_all_the_same() {
 }
 
 #[tokio::test]
-async fn statistics_that_cannot_be_written_move_state_all_the_same() {
+async fn g11_statistics_that_cannot_be_written_move_state_all_the_same() {
     survives(
         "alter table postrider.endpoint_stats rename to away",
         "alter table postrider.away rename to endpoint_stats",
@@ -76,7 +76,7 @@ async fn statistics_that_cannot_be_written_move_state_all_the_same() {
 }
 
 #[tokio::test]
-async fn an_owner_without_the_right_to_insert_moves_state_all_the_same() {
+async fn g11_an_owner_without_the_right_to_insert_moves_state_all_the_same() {
     let lane = Lane::new("brisk").await;
     let e = &lane.engine;
     let events = lane.owe(2).await;
@@ -123,7 +123,7 @@ async fn an_owner_without_the_right_to_insert_moves_state_all_the_same() {
 
 /// A report repeated because its history was lost does not move state again.
 #[tokio::test]
-async fn lost_history_is_not_made_up_for_by_moving_twice() {
+async fn g11_lost_history_is_not_made_up_for_by_moving_twice() {
     let lane = Lane::new("brisk").await;
     let e = &lane.engine;
     let event = lane.owe(1).await[0];

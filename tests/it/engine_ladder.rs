@@ -20,7 +20,7 @@ async fn step(lane: &Lane, n: usize, failures: i32, rung: i32, pause: Option<i32
 }
 
 #[tokio::test]
-async fn brisk_climbs_10_20_30_and_is_disabled_at_40() {
+async fn g14_brisk_climbs_10_20_30_and_is_disabled_at_40() {
     let lane = Lane::new("brisk").await;
     let e = &lane.engine;
     step(&lane, 9, 9, 0, None).await;
@@ -163,7 +163,7 @@ async fn answers_begun_before_the_pause_count_but_do_not_climb() {
 }
 
 #[tokio::test]
-async fn every_failed_attempt_counts_but_a_429() {
+async fn g14_every_failed_attempt_counts_but_a_429() {
     let lane = Lane::new("patient").await;
     let events = lane.owe(4).await;
     lane.report(&[

@@ -19,7 +19,7 @@ async fn lapse(lane: &Lane) {
 }
 
 #[tokio::test]
-async fn after_lapse_upon_lapse_it_is_claimed_ever_later() {
+async fn g11_after_lapse_upon_lapse_it_is_claimed_ever_later() {
     let lane = Lane::new("patient").await;
     let e = &lane.engine;
     let args = format!("'a.b', '{{}}', endpoint_id => {}", lane.endpoint);
@@ -57,7 +57,7 @@ async fn after_lapse_upon_lapse_it_is_claimed_ever_later() {
 }
 
 #[tokio::test]
-async fn any_report_clears_the_lapses() {
+async fn g11_any_report_clears_the_lapses() {
     for status in [200, 500, 429] {
         let lane = Lane::new("patient").await;
         let e = &lane.engine;

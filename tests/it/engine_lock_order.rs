@@ -89,7 +89,7 @@ async fn play(s: Client, session: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn everything_at_once_never_deadlocks() {
+async fn g18_everything_at_once_never_deadlocks() {
     let e = Arc::new(Engine::new().await);
     for _ in 0..ENDPOINTS {
         e.endpoint("policy => 'brisk'").await;
@@ -130,7 +130,7 @@ async fn everything_at_once_never_deadlocks() {
 
 /// Batches over the same endpoints and deliveries, each in another order.
 #[tokio::test]
-async fn set_wise_writers_meet_in_any_order() {
+async fn g18_set_wise_writers_meet_in_any_order() {
     let e = Engine::new().await;
     for _ in 0..ENDPOINTS {
         e.endpoint("").await;

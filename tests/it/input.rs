@@ -62,7 +62,7 @@ pub async fn refuses_in_both(code: &str, argument: &str, values: &[&str]) {
 }
 
 #[tokio::test]
-async fn urls() {
+async fn g25_urls() {
     let long = format!("'https://a.example/{}'", "x".repeat(2040));
     let label = format!("'https://{}.example/'", "x".repeat(64));
     let mut values = vec![long.as_str(), label.as_str()];
@@ -127,7 +127,7 @@ async fn urls() {
 }
 
 #[tokio::test]
-async fn urls_that_are_fine() {
+async fn g25_urls_that_are_fine() {
     let db = TestDb::new().await;
     let client = db.connect().await;
     run(&client, "update postrider.settings set allow_http = true").await;

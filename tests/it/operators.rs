@@ -248,7 +248,7 @@ async fn a_dismissed_alert_enables_nothing() {
 }
 
 #[tokio::test]
-async fn secrets_rotate_with_an_overlap() {
+async fn g23_secrets_rotate_with_an_overlap() {
     let db = TestDb::new().await;
     let client = db.connect().await;
     let id = endpoint(&client, "patient").await;

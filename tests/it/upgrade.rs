@@ -82,7 +82,7 @@ async fn an_edited_migration_is_refused() {
 }
 
 #[tokio::test]
-async fn an_open_emitting_transaction_does_not_block_new_functions() {
+async fn g31_an_open_emitting_transaction_does_not_block_new_functions() {
     let db = TestDb::new().await;
     let mut emitter = db.connect().await;
     let emitting = emitter.transaction().await.unwrap();
@@ -114,7 +114,7 @@ async fn an_open_emitting_transaction_does_not_block_new_functions() {
 }
 
 #[tokio::test]
-async fn a_table_change_waits_its_turn_and_knows_for_whom() {
+async fn g31_a_table_change_waits_its_turn_and_knows_for_whom() {
     let db = TestDb::new().await;
     let first = with_migration("V998__probe.sql", "create table postrider.probe (id int)");
     schema::install(&db.database(), &first).await.unwrap();

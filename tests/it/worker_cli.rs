@@ -43,7 +43,7 @@ async fn wait_for_status(address: &str, path: &str, status: u16) {
 }
 
 #[tokio::test]
-async fn ten_workers_migrate_an_empty_database_and_deliver() {
+async fn g31_ten_workers_migrate_an_empty_database_and_deliver() {
     let db = TestDb::empty().await;
     let receiver = Receiver::ok().await;
     let args = ["worker", "--migrate", "--allow-network", "127.0.0.0/8"];
@@ -131,7 +131,7 @@ async fn a_newer_schema_is_left_alone() {
 
 /// A bad value stops the start and is named, rather than being ignored.
 #[tokio::test]
-async fn bad_options_are_refused() {
+async fn g25_bad_options_are_refused() {
     let db = TestDb::new().await;
     for (args, named) in [
         (["--allow-network", "10.0.0.0/33"], "10.0.0.0/33"),

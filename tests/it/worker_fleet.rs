@@ -11,7 +11,7 @@ use crate::fixtures::worker::{LIMIT, Worker, ms};
 use crate::fixtures::world::World;
 
 #[tokio::test]
-async fn two_workers_send_each_delivery_once() {
+async fn g10_two_workers_send_each_delivery_once() {
     let mut world = World::new(|_, _| Reply::status(200).after(ms(3))).await;
     for n in 0..5 {
         world.endpoint(&format!("/{n}"), "concurrency => 5").await;
@@ -32,7 +32,7 @@ async fn two_workers_send_each_delivery_once() {
 
 /// With retries in between, and workers that come and go.
 #[tokio::test]
-async fn workers_come_and_go_and_nothing_is_sent_twice() {
+async fn g10_workers_come_and_go_and_nothing_is_sent_twice() {
     let world = World::new(|_, nth| {
         let status = if nth.of_id == 1 { 500 } else { 200 };
         Reply::status(status).after(ms(300))

@@ -109,7 +109,7 @@ async fn after_a_pause_one_request_at_a_time_oldest_first_until_one_succeeds() {
 
 /// The count is exact, a rung fires once, and what is disabled stays so until a person enables it.
 #[tokio::test]
-async fn failures_of_concurrent_requests_climb_one_rung_a_pause() {
+async fn g14_failures_of_concurrent_requests_climb_one_rung_a_pause() {
     let failing = Arc::new(AtomicUsize::new(500));
     let answers = failing.clone();
     let mut world = World::new(move |_, _| {

@@ -94,7 +94,7 @@ async fn keep_emitting(database: Database) {
 
 /// Eight sessions have emitted and not yet committed, all the time: the ninth does not notice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn open_emitters_delay_nobody() {
+async fn g19_open_emitters_delay_nobody() {
     let world = probed_world().await;
     let mut others = tokio::task::JoinSet::new();
     for n in 0..8 {

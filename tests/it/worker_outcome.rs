@@ -6,7 +6,7 @@ use crate::fixtures::receiver::Receiver;
 use crate::fixtures::world::World;
 
 #[tokio::test]
-async fn an_answer_that_will_not_change_is_not_asked_for_again() {
+async fn g34_an_answer_that_will_not_change_is_not_asked_for_again() {
     let mut world =
         World::new(|_, nth| Reply::status(if nth.of_path == 1 { 422 } else { 200 }).body("no"))
             .await;
@@ -25,7 +25,7 @@ async fn an_answer_that_will_not_change_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn no_answer_is_retried_and_retries_end() {
+async fn g34_no_answer_is_retried_and_retries_end() {
     let mut world = World::new(|request, _| match request.path.as_str() {
         "/close" => Reply::Close,
         "/reset" => Reply::Reset,
@@ -60,7 +60,7 @@ async fn no_answer_is_retried_and_retries_end() {
 }
 
 #[tokio::test]
-async fn gone_disables_until_a_person_enables() {
+async fn g34_gone_disables_until_a_person_enables() {
     let mut world = World::new(|request, nth| match (request.path.as_str(), nth.of_path) {
         ("/in", 1) => Reply::status(410),
         _ => Reply::status(200),

@@ -29,12 +29,12 @@ async fn sixty_events(workers: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_worker_keeps_and_reaches_the_rate() {
+async fn g17_one_worker_keeps_and_reaches_the_rate() {
     sixty_events(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_workers_keep_and_reach_the_rate() {
+async fn g17_three_workers_keep_and_reach_the_rate() {
     sixty_events(3).await;
 }
 
@@ -45,7 +45,7 @@ async fn g17_eight_workers_keep_and_reach_the_rate() {
 
 /// Between two workers the pace is handed over, not begun anew with a full burst.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pace_survives_a_change_of_owner() {
+async fn g17_the_pace_survives_a_change_of_owner() {
     let mut world = World::alone(|_, _| Reply::status(200)).await;
     world.endpoint("/in", "rate => 5, burst => 5").await;
     world.emit_many("a", 30).await;
@@ -64,7 +64,7 @@ async fn the_pace_survives_a_change_of_owner() {
 
 /// Concurrency is what limits a slow receiver, and it is used to the full.
 #[tokio::test]
-async fn concurrency_is_kept_and_reached() {
+async fn g17_concurrency_is_kept_and_reached() {
     let mut world = World::new(|_, _| Reply::status(200).after(ms(100))).await;
     world.endpoint("/in", "concurrency => 4").await;
     for _ in 0..3 {

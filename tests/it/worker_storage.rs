@@ -30,7 +30,7 @@ async fn accept_endings(world: &World) {
 
 /// History is worth less than state: without it everything is delivered, once, and ends.
 #[tokio::test]
-async fn history_that_cannot_be_written_holds_nothing_up() {
+async fn g11_history_that_cannot_be_written_holds_nothing_up() {
     let mut world =
         World::new(|_, nth| Reply::status(if nth.of_id == 1 { 500 } else { 200 })).await;
     let endpoint = world.endpoint("/in", "").await;
@@ -83,18 +83,18 @@ async fn outcomes_wait(errcode: &str) {
 }
 
 #[tokio::test]
-async fn outcomes_wait_for_a_full_disk() {
+async fn g11_outcomes_wait_for_a_full_disk() {
     outcomes_wait("53100").await;
 }
 
 #[tokio::test]
-async fn outcomes_wait_for_a_database_that_refuses() {
+async fn g11_outcomes_wait_for_a_database_that_refuses() {
     outcomes_wait("P0001").await;
 }
 
 /// The outcomes of one endpoint cannot be stored: the others go on.
 #[tokio::test]
-async fn one_endpoints_outcomes_do_not_hold_up_the_others() {
+async fn g11_one_endpoints_outcomes_do_not_hold_up_the_others() {
     let mut world = World::new(|_, _| Reply::status(200)).await;
     let bad = world.endpoint("/bad", "").await;
     let good = world.endpoint("/good", "").await;
@@ -116,7 +116,7 @@ async fn one_endpoints_outcomes_do_not_hold_up_the_others() {
 
 /// Text that no text column takes is cleaned, and kept.
 #[tokio::test]
-async fn whatever_an_answer_says_its_outcome_is_stored() {
+async fn g11_whatever_an_answer_says_its_outcome_is_stored() {
     let mut world = World::new(|request, _| match request.path.as_str() {
         "/bytes" => Reply::status(200).body(*b"\0a\xff\xfe\xe2\x28"),
         _ => Reply::status(200).body(vec![b'x'; 5 << 20]),

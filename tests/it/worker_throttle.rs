@@ -74,7 +74,7 @@ async fn a_failure_then_a_pause_of_the_whole_endpoint_then_delivered() {
 }
 
 #[tokio::test]
-async fn one_of_five_open_requests_stops_all_that_follow() {
+async fn g13_one_of_five_open_requests_stops_all_that_follow() {
     let mut world = World::new(|_, nth| match nth.of_path {
         1 => Reply::status(429).header("Retry-After", 2).after(ms(50)),
         2..=5 => Reply::status(200).after(ms(300)),
@@ -105,7 +105,7 @@ async fn one_of_five_open_requests_stops_all_that_follow() {
 /// Several 429 at once: the longest pause wins. And however many follow, none uses up a retry or counts on
 /// the ladder, though here a single failure would end a delivery and pause the endpoint.
 #[tokio::test]
-async fn pauses_are_never_shortened_and_use_nothing_up() {
+async fn g13_pauses_are_never_shortened_and_use_nothing_up() {
     let waits = [Some(1), Some(3), Some(2), None, Some(1)];
     let mut world = World::new(move |_, nth| {
         let reply = Reply::status(429).after(ms(100 + 50 * nth.of_path as u64));
