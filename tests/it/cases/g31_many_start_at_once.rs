@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use nix::sys::signal::Signal;
 use postrider::connect::Database;
 use postrider::schema::{self, Migrated, State};
 
 use crate::fixtures::bundles::{fingerprint, with_sql};
 use crate::fixtures::eventually;
 use crate::fixtures::postgres::TestDb;
+use crate::fixtures::process::Process;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -68,4 +70,51 @@ async fn g31_an_installer_killed_half_way_leaves_nothing() {
         schema::migrate(&db.database()).await.unwrap(),
         Migrated::Installed
     );
+}
+
+/// The real program, killed in the middle of its transaction: the next start waits until its session has ended,
+/// and completes.
+#[tokio::test]
+async fn g31_the_one_that_migrates_is_killed_and_the_next_complete() {
+    let db = TestDb::empty().await;
+    let client = db.connect().await;
+    client
+        .batch_execute(
+            "create function public.slow() returns event_trigger language plpgsql as $$
+             begin
+                 if exists (select from pg_event_trigger_ddl_commands() d where d.object_identity = 'postrider.pending') then
+                     perform pg_sleep(2);
+                 end if;
+             end $$;
+             create event trigger slow on ddl_command_end when tag in ('CREATE TABLE') execute function public.slow()",
+        )
+        .await
+        .unwrap();
+    let env = [("DATABASE_URL", db.url())];
+    let mut first = Process::start(&["worker", "--migrate"], &env);
+    eventually(SOON, async || {
+        let sql = "select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+        client.query_opt(sql, &[]).await.unwrap()
+    })
+    .await;
+    let others: Vec<_> = (0..3)
+        .map(|_| Process::start(&["worker", "--migrate"], &env))
+        .collect();
+    first.signal(Signal::SIGKILL);
+    first.wait(SOON).await;
+    eventually(SOON, async || {
+        let sql = "select to_regclass('postrider.workers') is not null";
+        let there: bool = client.query_one(sql, &[]).await.unwrap().get(0);
+        let sql = "select count(*) from postrider.workers";
+        let workers: i64 = match there {
+            true => client.query_one(sql, &[]).await.unwrap().get(0),
+            false => 0,
+        };
+        (workers >= 3).then_some(())
+    })
+    .await;
+    assert_eq!(schema::check(&client).await.unwrap(), State::Current);
+    for worker in others {
+        assert!(!worker.output().contains("error"), "{}", worker.output());
+    }
 }
