@@ -126,7 +126,7 @@ const STATE: &str = "select jsonb_build_array(
 /// it, and a worker goes on from there.
 #[tokio::test]
 async fn g05_a_dump_of_a_working_database_is_restored_and_goes_on() {
-    let mut world = World::new(|request, nth| match request.path.as_str() {
+    let world = World::new(|request, nth| match request.path.as_str() {
         "/bad" if nth.of_path <= 12 => Reply::status(500),
         _ => Reply::status(200),
     })
