@@ -20,6 +20,11 @@ const FRESH: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_millis(600);
 /// A fetch that took long still permits something: large bodies over a slow line must get through.
 const LEAST_FRESH: Duration = Duration::from_millis(200);
+/// How long a delivery may wait here before it is asked for again: another may have settled it, as a worker does
+/// whose lease lapsed and whose 2xx came late.
+const HELD_REFRESH: Duration = Duration::from_secs(1);
+/// How long it may wait here and still be sent.
+const HELD_FRESH: Duration = Duration::from_secs(2);
 /// Most deliveries of one endpoint held at once.
 const MOST_HELD: usize = 500;
 /// How long an idle or paused endpoint is kept.
@@ -81,8 +86,6 @@ pub(super) struct Owned {
     asked_at: Option<Instant>,
     /// When they came.
     taken_at: Instant,
-    /// When the whole queue was asked for.
-    filled_at: Instant,
     /// Something may have become due, or changed, at that time.
     poked_at: Option<Instant>,
     /// More is due than was fetched.
@@ -117,7 +120,6 @@ impl Owned {
             settings: None,
             asked_at: None,
             taken_at: now,
-            filled_at: now,
             poked_at: Some(now),
             more: false,
             next_due: None,
@@ -148,8 +150,10 @@ impl Owned {
     }
 
     pub(super) fn may_start(&self, now: Instant) -> Start {
-        if self.queue.is_empty()
-            || self.leaving
+        let Some(front) = self.queue.front() else {
+            return Start::Later;
+        };
+        if self.leaving
             || self.gate.stopped()
             || self.stuck > 0
             || self.in_flight + self.unstored_failures >= self.concurrency()
@@ -161,6 +165,7 @@ impl Owned {
         if self
             .asked_at
             .is_none_or(|at| now >= (at + FRESH).max(self.taken_at + LEAST_FRESH))
+            || now >= (front.fetched_at + HELD_FRESH).max(self.taken_at + LEAST_FRESH)
         {
             return Start::Later;
         }
@@ -186,7 +191,7 @@ impl Owned {
         };
         let paced = (settings.rate.ceil().clamp(1.0, 1e6) as usize)
             .saturating_add(usize::try_from(settings.burst).unwrap_or(usize::MAX));
-        (2 * self.concurrency() + 2 * recent)
+        (2 * self.concurrency() + recent)
             .min(paced)
             .clamp(1, MOST_HELD)
     }
@@ -222,7 +227,12 @@ impl Owned {
         {
             return Some((capacity, true));
         }
-        if !self.queue.is_empty() && now >= self.filled_at + REFRESH && stale {
+        // Those in front have waited longest.
+        if self
+            .queue
+            .front()
+            .is_some_and(|d| now >= d.fetched_at + HELD_REFRESH)
+        {
             return Some((capacity, true));
         }
         let low = self.queue.len() <= capacity / 2;
@@ -242,12 +252,19 @@ impl Owned {
             .asked_at
             .filter(|_| !self.queue.is_empty())
             .map(|at| (at + REFRESH).max(self.taken_at + LEAST_FRESH));
-        [self.gate.paused_until(now), self.next_due, start, refresh]
-            .into_iter()
-            .flatten()
-            // What has passed already is being waited for in another way: a fetch, a slot, an answer.
-            .filter(|at| *at > now)
-            .fold(now + KEEP, Instant::min)
+        let held = self.queue.front().map(|d| d.fetched_at + HELD_REFRESH);
+        [
+            self.gate.paused_until(now),
+            self.next_due,
+            start,
+            refresh,
+            held,
+        ]
+        .into_iter()
+        .flatten()
+        // What has passed already is being waited for in another way: a fetch, a slot, an answer.
+        .filter(|at| *at > now)
+        .fold(now + KEEP, Instant::min)
     }
 
     /// Takes what a fetch returned. Returns the deliveries of an endpoint whose settings cannot be used,
@@ -271,11 +288,7 @@ impl Owned {
         fresh.retain(|d| !self.in_hand.contains(&d.event_id) && !just_stored.contains(&d.event_id));
         if whole {
             self.queue.clear();
-            self.filled_at = asked_at;
         } else {
-            if self.queue.is_empty() {
-                self.filled_at = asked_at;
-            }
             let held: HashSet<Uuid> = self.queue.iter().map(|d| d.event_id).collect();
             fresh.retain(|d| !held.contains(&d.event_id));
         }

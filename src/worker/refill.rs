@@ -132,6 +132,7 @@ impl Engine {
             .map(|d| d.body.len())
             .sum();
         let full = held >= MOST_HELD_BYTES;
+        let mut again = false;
         let mut wanted = Vec::new();
         let mut skip: Vec<(Uuid, i64)> = Vec::new();
         for id in self.wanted.drain(..self.wanted.len().min(MOST_ENDPOINTS)) {
@@ -139,13 +140,18 @@ impl Engine {
                 continue;
             };
             owned.wanted = false;
-            let Some((mut limit, mut whole)) = owned.wants_fetch(now) else {
+            let Some((mut limit, whole)) = owned.wants_fetch(now) else {
                 continue;
             };
             if full && !owned.queue.is_empty() {
-                // Its settings only: what is held is enough.
-                (limit, whole) = (0, false);
+                // What is held is enough: its settings, or the same again.
+                limit = if whole {
+                    limit.min(owned.queue.len())
+                } else {
+                    0
+                };
             }
+            again |= whole;
             owned.fetching = true;
             skip.extend(owned.in_hand.iter().map(|event| (*event, id)));
             if !whole {
@@ -163,11 +169,7 @@ impl Engine {
         if wanted.is_empty() {
             return;
         }
-        let room = if held < MOST_HELD_BYTES {
-            MOST_BYTES
-        } else {
-            1
-        };
+        let room = if again || !full { MOST_BYTES } else { 1 };
         self.fetching = true;
         let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
         tokio::spawn(async move {

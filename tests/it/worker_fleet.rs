@@ -106,3 +106,28 @@ async fn a_newcomer_gets_its_share_of_busy_endpoints() {
         assert!(world.receiver.max_open(&path) <= 2);
     }
 }
+
+/// As when a former owner's 2xx comes late: what is settled elsewhere is sent no more, however long it lies
+/// fetched behind others, and however much comes in meanwhile.
+#[tokio::test]
+async fn what_was_settled_elsewhere_is_not_sent_from_the_queue() {
+    let mut world = World::new(|_, _| Reply::status(200).after(ms(3000))).await;
+    world.endpoint("/in", "concurrency => 1").await;
+    let events = world.emit_many("a", 3).await;
+    world.worker();
+    world.arrived("/in", 1).await;
+    let first = world.receiver.requests()[0].id();
+    let settled = events.iter().find(|e| e.to_string() != first).unwrap();
+    world
+        .run(&format!(
+            "delete from postrider.pending where event_id = '{settled}'"
+        ))
+        .await;
+    while world.receiver.requests().len() < 2 {
+        world.emit("a").await;
+        tokio::time::sleep(ms(100)).await;
+    }
+    world.arrived("/in", 3).await;
+    let requests = world.receiver.requests();
+    assert!(requests.iter().all(|r| r.id() != settled.to_string()));
+}
