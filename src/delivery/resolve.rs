@@ -125,7 +125,11 @@ impl Lookups {
     pub(super) fn find(&self, host: &str) -> watch::Receiver<Stage> {
         let mut hosts = self.0.hosts();
         if hosts.len() >= REMEMBERED {
-            hosts.retain(|_, host| host.lookup.is_some());
+            let mut keep = false;
+            hosts.retain(|_, host| {
+                keep = !keep;
+                keep || host.lookup.is_some()
+            });
         }
         let entry = hosts.entry(host.to_owned()).or_insert(Host {
             known: Known::Nothing,
@@ -189,10 +193,11 @@ struct Lookup {
 
 impl Drop for Lookup {
     fn drop(&mut self) {
-        let known = if self.began.elapsed() > QUICK {
-            Known::Slow
-        } else {
-            Known::Quick
+        let known = match &self.found {
+            _ if self.began.elapsed() <= QUICK => Known::Quick,
+            // One lost packet does not make it a dead name.
+            Ok(_) => Known::Nothing,
+            Err(_) => Known::Slow,
         };
         let mut hosts = self.inner.hosts();
         hosts.insert(

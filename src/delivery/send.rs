@@ -134,27 +134,21 @@ impl Sender {
                     {
                         return Err(NotSent::NoLookup);
                     }
+                    _ if gate.refused() => return Err(NotSent::GateClosed),
                     Err(failed)
                         if failed.repeatable && may_repeat_by(deadline, may_repeat).await =>
                     {
-                        attempt(
-                            &self.fresh,
-                            &request,
-                            &headers,
-                            &gate,
-                            Instant::now(),
-                            deadline,
-                        )
-                        .await
+                        let now = Instant::now();
+                        let second =
+                            attempt(&self.fresh, &request, &headers, &gate, now, deadline).await;
+                        // The first left all the same, and the receiver may have it.
+                        if gate.refused() { Err(failed) } else { second }
                     }
                     other => other,
                 }
             }
             Err(reason) => Err(Failed::at_once(ErrorCode::BadRequest, reason)),
         };
-        if gate.refused.load(Ordering::Acquire) {
-            return Err(NotSent::GateClosed);
-        }
         Ok(match outcome {
             Ok(response) => read_answer(response, started, deadline, database_us()).await,
             Err(failed) => Answer {
@@ -345,6 +339,12 @@ fn clean(text: &str) -> String {
 struct LeaveGate {
     open: Box<dyn Fn() -> bool + Send + Sync>,
     refused: AtomicBool,
+}
+
+impl LeaveGate {
+    fn refused(&self) -> bool {
+        self.refused.load(Ordering::Acquire)
+    }
 }
 
 /// A body that asks the gate when it is first read: hyper has buffered the head by then and written nothing, so

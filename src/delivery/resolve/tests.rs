@@ -21,6 +21,10 @@ impl Counted {
         Arc::new(counted)
     }
 
+    fn default_lookups() -> Lookups {
+        Arc::new(Self::default()).lookups()
+    }
+
     fn open_up(&self) {
         *self.shut.lock().unwrap() = false;
         self.changed.notify_all();
@@ -34,6 +38,8 @@ impl Counted {
             if host.starts_with("dead") {
                 let shut = this.shut.lock().unwrap();
                 drop(this.changed.wait_while(shut, |shut| *shut).unwrap());
+                this.open.fetch_sub(1, Ordering::SeqCst);
+                return Err(io::Error::other("no answer"));
             }
             assert!(host != "panics");
             this.open.fetch_sub(1, Ordering::SeqCst);
@@ -68,10 +74,10 @@ async fn one_at_a_time_for_a_host_and_a_new_one_after_each() {
     counted.all_open(1).await;
     counted.open_up();
     for lookup in all {
-        assert!(done(lookup).await.is_ok());
+        assert!(done(lookup).await.is_err());
     }
     assert_eq!(counted.begun.load(Ordering::SeqCst), 1);
-    done(lookups.find("dead")).await.unwrap();
+    done(lookups.find("dead")).await.unwrap_err();
     assert_eq!(counted.begun.load(Ordering::SeqCst), 2);
 }
 
@@ -92,7 +98,7 @@ async fn dead_names_leave_room_for_those_known_to_work() {
     tokio::time::sleep(QUICK).await;
     counted.open_up();
     for lookup in dead {
-        done(lookup).await.unwrap();
+        done(lookup).await.unwrap_err();
     }
     *counted.shut.lock().unwrap() = true;
     let slow: Vec<_> = (0..UNPROVEN)
@@ -118,7 +124,7 @@ async fn what_nobody_waits_for_is_not_looked_up_and_keeps_no_place() {
     drop(lookups.find("late"));
     counted.open_up();
     for lookup in dead {
-        done(lookup).await.unwrap();
+        done(lookup).await.unwrap_err();
     }
     done(lookups.find("later")).await.unwrap();
     assert_eq!(counted.begun.load(Ordering::SeqCst), UNPROVEN + 1);
@@ -131,4 +137,30 @@ async fn a_resolver_that_panics_holds_up_nobody() {
     for _ in 0..THREADS * 2 {
         assert!(done(lookups.find("panics")).await.is_err());
     }
+}
+
+#[tokio::test]
+async fn one_slow_answer_makes_no_dead_name() {
+    let slow = |_: &str| {
+        std::thread::sleep(QUICK + Duration::from_millis(50));
+        Ok(vec![([127, 0, 0, 1], 0).into()])
+    };
+    let lookups = Lookups::new(Resolver::new(slow));
+    done(lookups.find("late")).await.unwrap();
+    assert!(lookups.0.hosts()["late"].known == Known::Nothing);
+}
+
+#[tokio::test]
+async fn what_is_remembered_has_a_bound_and_is_not_forgotten_at_once() {
+    let lookups = Counted::default_lookups();
+    for n in 0..REMEMBERED {
+        let quick = Host {
+            known: Known::Quick,
+            lookup: None,
+        };
+        lookups.0.hosts().insert(format!("quick{n}"), quick);
+    }
+    done(lookups.find("one more")).await.unwrap();
+    let kept = lookups.0.hosts().len();
+    assert!((REMEMBERED / 3..=REMEMBERED).contains(&kept), "{kept}");
 }
