@@ -58,7 +58,16 @@ pub(super) struct Flight {
     pub(super) delivery: Delivery,
     pub(super) slow: bool,
     pub(super) started: Instant,
-    pub(super) abort: AbortHandle,
+    pub(super) _task: AbortOnDrop,
+}
+
+/// Ends the task with itself: a request must not outlive whoever would report its outcome.
+pub(super) struct AbortOnDrop(pub(super) AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// How a lease ended.
@@ -331,9 +340,6 @@ impl Engine {
     }
 
     fn abort_flights(&mut self) {
-        for flight in self.flights.values() {
-            flight.abort.abort();
-        }
         self.flights.clear();
     }
 

@@ -110,7 +110,7 @@ pub async fn run(
     let listening = options.listen.clone().unwrap_or_else(|| database.clone());
     // In a set, as the heartbeats are: whoever drops this future must not leave a lease that nobody works under.
     let mut listener = JoinSet::new();
-    listener.spawn(wake::listen(listening, hints));
+    listener.spawn(wake::listen(listening, database.clone(), hints));
     leases(
         &database, &db, &sender, &options, &telemetry, &mut inbox, &mut stop,
     )

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     endpoint::{LastAnswer, Start},
-    engine::{Engine, Event, Flight},
+    engine::{AbortOnDrop, Engine, Event, Flight},
     gate::Gate,
     lease::Lease,
     target::Target,
@@ -90,7 +90,7 @@ impl Engine {
             self.lease.clone(),
         );
         let events = self.events.clone();
-        let abort =
+        let task =
             tokio::spawn(
                 async move { events.send(Event::Answered(seq, task.await.map(Box::new))) },
             )
@@ -103,7 +103,7 @@ impl Engine {
                 delivery,
                 slow,
                 started: now,
-                abort,
+                _task: AbortOnDrop(task),
             },
         );
     }
