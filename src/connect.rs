@@ -65,6 +65,41 @@ pub struct Database {
     tls: MakeTlsConnector,
 }
 
+impl ConnectError {
+    /// Whether the same may work later without anybody's doing: the server starts, stops, is full, or is not
+    /// reachable just now.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::TimedOut { .. } => true,
+            Self::Refused { source, .. } => is_passing(source),
+            Self::NoAddress | Self::Address(_) | Self::Tls(_) | Self::Pool(_) => false,
+        }
+    }
+}
+
+/// The same of what the driver says, also of a statement: its connection may be gone.
+#[must_use]
+pub fn is_passing(error: &tokio_postgres::Error) -> bool {
+    match error.code() {
+        Some(code) => {
+            code.code().starts_with("08")
+                || matches!(
+                    *code,
+                    SqlState::CANNOT_CONNECT_NOW
+                        | SqlState::TOO_MANY_CONNECTIONS
+                        | SqlState::ADMIN_SHUTDOWN
+                        | SqlState::CRASH_SHUTDOWN
+                )
+        }
+        None => {
+            let mut causes =
+                std::iter::successors(std::error::Error::source(error), |e| e.source());
+            error.is_closed() || causes.any(<dyn std::error::Error>::is::<std::io::Error>)
+        }
+    }
+}
+
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Database").field(&self.target()).finish()

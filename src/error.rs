@@ -54,6 +54,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the same may work later without anybody's doing ([`ConnectError::is_passing`]).
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        if let Self::Connect(error) | Self::Schema(SchemaError::Connect(error)) = self {
+            return error.is_passing();
+        }
+        std::iter::successors(std::error::Error::source(self), |e| e.source())
+            .filter_map(|e| e.downcast_ref())
+            .any(crate::connect::is_passing)
+    }
+
     /// The exit status it leads to.
     #[must_use]
     pub fn exit_status(&self) -> u8 {

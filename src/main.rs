@@ -1,5 +1,6 @@
 //! The program: reads the command line and calls the library.
 
+use std::time::Duration;
 use std::{
     io::{IsTerminal, Write},
     process::ExitCode,
@@ -124,13 +125,6 @@ async fn deliver(args: WorkerArgs) -> Result<(), Error> {
         .map(|url| Database::new(Some(url)))
         .transpose()?;
     let mut stopped = obey_signals()?;
-    // A migration that is broken off is rolled back.
-    tokio::select! {
-        biased;
-        _ = stopped.wait_for(|stop| *stop) => return Ok(()),
-        ready = prepare(&database, args.migrate) => ready?,
-    }
-
     let telemetry = Arc::new(Telemetry::new());
     if let Some(address) = args.admin_listen {
         let listener = tokio::net::TcpListener::bind(address).await;
@@ -142,6 +136,12 @@ async fn deliver(args: WorkerArgs) -> Result<(), Error> {
             database.clone(),
             args.lease,
         ));
+    }
+    // A migration that is broken off is rolled back.
+    tokio::select! {
+        biased;
+        _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+        ready = prepare(&database, args.migrate) => ready?,
     }
     let options = worker::Options {
         name: args.name.unwrap_or_else(worker::default_name),
@@ -179,7 +179,21 @@ fn obey_signals() -> Result<watch::Receiver<bool>, Error> {
     Ok(stopped)
 }
 
+/// Waits for a server that is not there yet, as a worker at work does. What a person must mend ends it at once.
 async fn prepare(database: &Database, install: bool) -> Result<(), Error> {
+    let mut delay = Duration::from_millis(100);
+    loop {
+        let error = match prepare_once(database, install).await {
+            Err(error) if error.is_passing() => error,
+            done => return done,
+        };
+        tracing::warn!(%error, "the database cannot be used yet; trying again");
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(Duration::from_secs(5));
+    }
+}
+
+async fn prepare_once(database: &Database, install: bool) -> Result<(), Error> {
     if install {
         tracing::info!("{}", migrate(database).await?);
     }

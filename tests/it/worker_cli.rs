@@ -116,6 +116,37 @@ async fn a_missing_or_old_schema_is_refused_with_the_command_to_run() {
     }
 }
 
+/// A server that is not there yet is waited for; a database that is not there is a person's mistake.
+#[tokio::test]
+async fn a_worker_waits_for_a_server_and_not_for_a_database() {
+    let db = TestDb::new().await;
+    let (user, rest) = db.url().split_once('@').unwrap();
+    let (host, name) = rest.split_once('/').unwrap();
+    let missing = format!("{user}@{host}/no_such_database");
+    let (status, output) = Process::run(&["worker"], &[("DATABASE_URL", &missing)]).await;
+    assert_eq!(status.code(), Some(1), "{output}");
+
+    let (front, admin) = (free_address().await, free_address().await);
+    let url = format!("{user}@{front}/{name}");
+    let args = ["worker", "--admin-listen", &admin];
+    let mut worker = Process::start(&args, &[("DATABASE_URL", &url)]);
+    worker.wait_for_output("trying again", LIMIT).await;
+    wait_for_status(&admin, "/livez", 200).await;
+    wait_for_status(&admin, "/readyz", 503).await;
+    let listener = tokio::net::TcpListener::bind(&front).await.unwrap();
+    let to = host.to_owned();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut far = tokio::net::TcpStream::connect(&to).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    wait_for_status(&admin, "/readyz", 200).await;
+    worker.signal(nix::sys::signal::Signal::SIGTERM);
+    let status = worker.wait(LIMIT).await;
+    assert_eq!(status.code(), Some(0), "{}", worker.output());
+}
+
 #[tokio::test]
 async fn a_newer_schema_is_left_alone() {
     let db = TestDb::new().await;
