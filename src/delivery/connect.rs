@@ -10,21 +10,15 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
 };
 
 use hyper::Uri;
-use hyper_util::{
-    client::legacy::connect::{Connected, Connection},
-    rt::TokioIo,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tower_service::Service;
 
 use super::{
@@ -71,7 +65,7 @@ impl Dialler {
         }
     }
 
-    async fn dial(self, uri: Uri, waits: Arc<AtomicBool>) -> Result<TokioIo<Dialled>, DialError> {
+    async fn dial(self, uri: Uri, waits: Arc<AtomicBool>) -> Result<TokioIo<TcpStream>, DialError> {
         let host = uri.host().ok_or(DialError::NoHost)?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let default = if uri.scheme_str() == Some("https") {
@@ -89,10 +83,7 @@ impl Dialler {
         }
         let stream = connect_first(&addresses).await?;
         stream.set_nodelay(true)?;
-        Ok(TokioIo::new(Dialled {
-            stream,
-            uses: Uses::default(),
-        }))
+        Ok(TokioIo::new(stream))
     }
 
     async fn look_up(
@@ -149,9 +140,9 @@ async fn connect_first(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 }
 
 impl Service<Uri> for Dialler {
-    type Response = TokioIo<Dialled>;
+    type Response = TokioIo<TcpStream>;
     type Error = DialError;
-    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Dialled>, DialError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<TcpStream>, DialError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
         Poll::Ready(Ok(()))
@@ -160,75 +151,5 @@ impl Service<Uri> for Dialler {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let waits = LOOKUP_WAITS.try_with(Arc::clone).unwrap_or_default();
         Box::pin(self.clone().dial(uri, waits))
-    }
-}
-
-/// What a connection has carried: a request that dies on a used one, before a byte of its answer came, may have
-/// met a connection that the receiver had already closed.
-#[derive(Clone, Default)]
-pub(super) struct Uses(Arc<Carried>);
-
-#[derive(Default)]
-struct Carried {
-    requests: AtomicUsize,
-    bytes_read: AtomicUsize,
-}
-
-impl Uses {
-    /// Counts a request in; returns how many there were before.
-    pub(super) fn count(&self) -> usize {
-        self.0.requests.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn read(&self, bytes: usize) {
-        self.0.bytes_read.fetch_add(bytes, Ordering::Release);
-    }
-
-    /// Bytes that came so far.
-    pub(super) fn bytes_read(&self) -> usize {
-        self.0.bytes_read.load(Ordering::Acquire)
-    }
-}
-
-/// A connection to a permitted address.
-pub(super) struct Dialled {
-    stream: TcpStream,
-    uses: Uses,
-}
-
-impl Connection for Dialled {
-    fn connected(&self) -> Connected {
-        Connected::new().extra(self.uses.clone())
-    }
-}
-
-impl AsyncRead for Dialled {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.uses.read(buf.filled().len() - before);
-        read
-    }
-}
-
-impl AsyncWrite for Dialled {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

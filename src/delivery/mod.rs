@@ -6,6 +6,7 @@
 //! names what can go wrong.
 
 pub mod address;
+mod carried;
 mod connect;
 mod failure;
 pub mod outcome;

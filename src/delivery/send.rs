@@ -32,7 +32,8 @@ use uuid::Uuid;
 
 use super::{
     AddressGuard, Answer, ErrorCode, NotSent, Resolver,
-    connect::{Dialler, LOOKUP_WAITS, Uses},
+    carried::{Counting, Uses},
+    connect::{Dialler, LOOKUP_WAITS},
     failure,
     wait::wait_from_headers,
 };
@@ -43,6 +44,9 @@ const MOST_READ: usize = 16 << 10;
 const MOST_KEPT: usize = 500;
 /// How long an idle connection is kept: many servers close theirs after five seconds.
 const IDLE: Duration = Duration::from_secs(4);
+/// A connection that the receiver had closed already says so within a round trip. What dies later has met the
+/// receiver.
+const DEAD_WITHIN: Duration = Duration::from_secs(1);
 /// How long the body of a 429 is read: the pause must not wait for it.
 const RATE_LIMITED_READ: Duration = Duration::from_millis(50);
 
@@ -71,7 +75,7 @@ pub struct Request {
     pub request_timeout: Duration,
 }
 
-type HttpClient = Client<HttpsConnector<Dialler>, GatedBody>;
+type HttpClient = Client<Counting, GatedBody>;
 
 /// Sends requests. Cheap to clone; clones share connections.
 #[derive(Clone)]
@@ -83,7 +87,14 @@ pub struct Sender {
 impl Sender {
     /// A sender that goes where the guard permits.
     pub fn new(guard: AddressGuard, resolver: Resolver) -> Result<Self, native_tls::Error> {
-        let tls = native_tls::TlsConnector::new()?;
+        Ok(Self::over(
+            guard,
+            resolver,
+            native_tls::TlsConnector::new()?,
+        ))
+    }
+
+    fn over(guard: AddressGuard, resolver: Resolver, tls: native_tls::TlsConnector) -> Self {
         let mut connector = HttpsConnector::from((Dialler::new(guard, resolver), tls.into()));
         connector.https_only(false);
         let client = |idle: usize| {
@@ -96,12 +107,12 @@ impl Sender {
                 .http1_title_case_headers(true)
                 .http1_ignore_invalid_headers_in_responses(true)
                 .http1_max_buf_size(64 << 10)
-                .build(connector.clone())
+                .build(Counting(connector.clone()))
         };
-        Ok(Self {
+        Self {
             pooled: client(64),
             fresh: client(0),
-        })
+        }
     }
 
     /// Makes one request, and repeats it at once on a fresh connection when a kept-alive one turns out to
@@ -236,10 +247,10 @@ async fn attempt(
         },
     };
     answered.map_err(|error| {
-        let heard = left
-            .get()
-            .is_some_and(|(uses, before): &(Uses, usize)| uses.bytes_read() > *before);
-        failure::classify(&error, reused && !heard)
+        let met = left.get().is_some_and(|left: &Left| {
+            left.uses.bytes_read() > left.read_before || left.at.elapsed() > DEAD_WITHIN
+        });
+        failure::classify(&error, reused && !met)
     })
 }
 
@@ -353,8 +364,16 @@ struct GatedBody {
     bytes: Option<Bytes>,
     gate: Arc<LeaveGate>,
     connection: CaptureConnection,
-    /// The connection it left by, and how many bytes had come over that before.
-    left: Arc<OnceLock<(Uses, usize)>>,
+    left: Arc<OnceLock<Left>>,
+}
+
+/// How a body left.
+struct Left {
+    /// The connection it left by.
+    uses: Uses,
+    /// How many bytes had come over that before.
+    read_before: usize,
+    at: Instant,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -377,8 +396,11 @@ impl Body for GatedBody {
             Some(bytes) => {
                 let uses = self.connection.connection_metadata();
                 if let Some(uses) = uses.as_ref().and_then(uses_of) {
-                    let before = uses.bytes_read();
-                    let _ = self.left.set((uses, before));
+                    let _ = self.left.set(Left {
+                        read_before: uses.bytes_read(),
+                        uses,
+                        at: Instant::now(),
+                    });
                 }
                 Some(Ok(Frame::data(bytes)))
             }

@@ -19,6 +19,8 @@ use super::super::{
     AddressGuard, Answer, ErrorCode, NotSent, Request, Resolver, Sender, address::parse_network,
 };
 
+mod repeats;
+
 const LIMIT: Duration = Duration::from_millis(400);
 
 fn sender() -> Sender {

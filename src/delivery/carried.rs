@@ -1,0 +1,122 @@
+//! What a connection has carried.
+//!
+//! A request that dies on a used connection, before a byte of its answer came, may have met one that the receiver
+//! had closed already. Bytes are counted above TLS: its goodbye is no answer.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use hyper::Uri;
+use hyper_tls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection},
+    rt::TokioIo,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tower_service::Service;
+
+use super::connect::Dialler;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// Requests and bytes that a connection has carried.
+#[derive(Clone, Default)]
+pub(super) struct Uses(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    requests: AtomicUsize,
+    bytes_read: AtomicUsize,
+}
+
+impl Uses {
+    /// Counts a request in; returns how many there were before.
+    pub(super) fn count(&self) -> usize {
+        self.0.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Bytes that came so far.
+    pub(super) fn bytes_read(&self) -> usize {
+        self.0.bytes_read.load(Ordering::Acquire)
+    }
+}
+
+/// Makes connections that count.
+#[derive(Clone)]
+pub(super) struct Counting(pub(super) HttpsConnector<Dialler>);
+
+impl Service<Uri> for Counting {
+    type Response = TokioIo<Counted>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Counted>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.0.call(uri);
+        Box::pin(async move {
+            Ok(TokioIo::new(Counted {
+                stream: TokioIo::new(connecting.await?),
+                uses: Uses::default(),
+            }))
+        })
+    }
+}
+
+/// A connection that counts.
+pub(super) struct Counted {
+    stream: TokioIo<Stream>,
+    uses: Uses,
+}
+
+impl Connection for Counted {
+    fn connected(&self) -> Connected {
+        self.stream.inner().connected().extra(self.uses.clone())
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let bytes = buf.filled().len() - before;
+        self.uses.0.bytes_read.fetch_add(bytes, Ordering::Release);
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
