@@ -12,12 +12,7 @@ as $$
 #variable_conflict use_column
 declare
     v_now timestamptz;
-    v_kept text;
-    v_low text;
-    v_from timestamptz;
     v_next timestamptz;
-    v_began timestamptz;
-    v_walked bigint;
 begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
@@ -35,16 +30,11 @@ begin
             select s.endpoint_id, 31536000000::bigint, null::bigint
               from postrider.endpoint_state s where s.owner = claim_endpoints.worker;
     end if;
-    v_kept := nullif(current_setting('postrider.low_claim', true), '');
-    v_low := case when v_kept is not null then postrider._low_key('claim') end;
-    v_from := coalesce(v_low::timestamptz, '-infinity');
-    v_began := clock_timestamp();
-    v_walked := postrider._walked('endpoint_state_claim');
     return query
         update postrider.endpoint_state s
            set owner = claim_endpoints.worker
           from (select x.endpoint_id from postrider.endpoint_state x
-                 where x.owner is null and x.next_claim_at <= v_now and x.next_claim_at >= v_from
+                 where x.owner is null and x.next_claim_at <= v_now
                  order by x.next_claim_at limit claim_endpoints.max_endpoints
                    for no key update skip locked) d
          where s.endpoint_id = d.endpoint_id
@@ -53,14 +43,8 @@ begin
                   null::bigint;
     select x.next_claim_at into v_next
       from postrider.endpoint_state x
-     where x.owner is null and x.next_claim_at is not null and x.next_claim_at >= v_from
+     where x.owner is null and x.next_claim_at is not null
      order by x.next_claim_at limit 1;
-    v_walked := postrider._walked('endpoint_state_claim') - v_walked;
-    if v_kept is not null or v_walked > 1000 then
-        -- A second less: a mark becomes visible later than it was made.
-        perform postrider._keep_low_key('claim', v_low, to_char(least(v_next, v_now) - interval '1 s', 'YYYY-MM-DD HH24:MI:SS.USOF'),
-                                        v_walked, v_began);
-    end if;
     if v_next is not null then
         return query select null::bigint, null::bigint, postrider._ms_until(v_next, v_now);
     end if;

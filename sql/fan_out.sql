@@ -34,7 +34,7 @@ declare
     v_resumed uuid[];      -- deferred deliveries made by this call: event, …
     v_resumed_at bigint[]; -- … endpoint
     v_kept text;
-    v_low text;
+    v_low uuid;
     v_began timestamptz;
     v_walked bigint;
 begin
@@ -57,18 +57,15 @@ begin
 
     -- Without dead rows, this costs a look at a setting.
     v_kept := nullif(current_setting('postrider.low_outbox', true), '');
-    v_low := case when v_kept is not null then postrider._low_key('outbox') end;
+    v_low := case when v_kept is not null then postrider._outbox_low_key() end;
     v_began := clock_timestamp();
     v_walked := postrider._walked('outbox_pkey');
-    v_ids := array(select o.event_id from postrider.outbox o
-                    where o.after_endpoint is null
-                      and o.event_id >= coalesce(v_low::uuid, '00000000-0000-0000-0000-000000000000')
-                    order by o.event_id limit 1000);
+    v_ids := postrider._outbox_head(v_low, 1000);
     v_walked := postrider._walked('outbox_pkey') - v_walked - cardinality(v_ids);
     if v_kept is not null or v_walked > 1000 then
         -- A second less: of events emitted at once, the older may become visible later.
-        perform postrider._keep_low_key('outbox', v_low,
-            postrider._uuid_floor(least(postrider._uuid_time(v_ids[1]), postrider.now()) - interval '1 s')::text,
+        perform postrider._keep_outbox_low_key(v_low,
+            postrider._uuid_floor(least(postrider._uuid_time(v_ids[1]), postrider.now()) - interval '1 s'),
             v_walked, v_began);
     end if;
     -- Distinct endpoints, one index read each: an endpoint held for long has many.
@@ -185,6 +182,7 @@ begin
     v_events := v_events || v_resumed;
     v_endpoints := v_endpoints || v_resumed_at;
     perform postrider._plan_for(cardinality(v_events));
+    perform postrider._lower_low_due(v_endpoints, v_now);
 
     -- A new statement: endpoints and state are as of the locks.
     with owed as (

@@ -61,8 +61,6 @@ begin
     delete from postrider.endpoint_secrets s where s.expires_at < v_now - interval '1 day';
     delete from postrider.alerts a where a.dismissed_at < v_keep_from::timestamp at time zone 'UTC';
 
-    perform postrider._lower_low_due(v_now);
-
     for i in 1 .. case when maintain.catch_up then 20 else 2 end loop
         v_step := postrider._expire_overdue(v_now, 5000);
         v_expired := v_expired + v_step;

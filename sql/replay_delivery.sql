@@ -36,6 +36,7 @@ begin
                                                 replay_delivery.event_id, replay_delivery.endpoint_id),
             'The event is not fanned out yet, or the endpoint was not subscribed to it then.');
     end if;
+    perform postrider._lower_low_due(array[replay_delivery.endpoint_id], v_now);
     insert into postrider.pending (event_id, endpoint_id, run, due_at, expires_at)
     select replay_delivery.event_id, replay_delivery.endpoint_id, v_run + 1, greatest(v_now, s.low_due_at),
            v_now + p.time_to_live

@@ -58,6 +58,7 @@ begin
       cross join lateral (select from postrider.pending p
                            where p.event_id = r.event_id and p.endpoint_id = r.endpoint_id offset 0 for update) p;
     v_now := postrider.now();
+    perform postrider._lower_low_due(_report_attempts.endpoint_ids, v_now);
 
     with reported as materialized (
         select distinct on (r.event_id, r.endpoint_id) r.seq, r.event_id, r.endpoint_id, r.run, r.number,
