@@ -3,6 +3,7 @@
 //! Everything shares one machine, so figures are judged as ratios against something measured in the same run.
 //! `README.md` beside this file says what each row means and what was seen.
 
+mod deliver;
 mod emit;
 mod limit;
 mod shared;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use shared::table::{self, Report};
-use shared::{Result, machine};
+use shared::{Result, machine, scale};
 
 type Run = fn(&mut Report) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + '_>>;
 
@@ -37,6 +38,7 @@ macro_rules! benches {
 const BENCHES: &[Bench] = benches! {
     limit, 90, "what this machine can do without Postrider: the yardstick";
     emit, 150, "emit_event against a plain transaction with two inserts";
+    deliver, 200, "100,000 deliveries of one worker, all that belongs to them";
 };
 
 fn main() -> ExitCode {
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
 fn measure<'a>(benches: impl Iterator<Item = &'a Bench>) -> Result<bool> {
     let runtime = tokio::runtime::Runtime::new()?;
     machine::print();
+    scale::print();
     runtime.block_on(machine::print_server())?;
     let start = Instant::now();
     let mut reports = Vec::new();

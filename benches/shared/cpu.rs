@@ -61,6 +61,11 @@ pub fn of_threads(prefix: &str) -> Duration {
     )
 }
 
+/// Processor time as a share of one processor over this time, in percent.
+pub fn share(used: Duration, over: Duration) -> f64 {
+    100.0 * used.as_secs_f64() / over.as_secs_f64()
+}
+
 /// The most memory that a process has had, in bytes.
 pub fn peak_memory(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -5,6 +5,7 @@ pub mod cpu;
 pub mod load;
 pub mod machine;
 pub mod receiver;
+pub mod scale;
 pub mod sender;
 pub mod stats;
 pub mod table;

@@ -164,15 +164,6 @@ impl Receiver {
         self.shared.memory().arrivals.clone()
     }
 
-    /// The last one, and how many came before.
-    pub fn last(&self) -> Option<(usize, Arrival)> {
-        let memory = self.shared.memory();
-        memory
-            .arrivals
-            .last()
-            .map(|a| (memory.arrivals.len() - 1, *a))
-    }
-
     /// Forgets all arrivals so far.
     pub fn take(&self) -> Vec<Arrival> {
         std::mem::take(&mut self.shared.memory().arrivals)

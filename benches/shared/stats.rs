@@ -21,10 +21,6 @@ impl Sorted {
         let at = rank.saturating_sub(1).min(last);
         self.0.get(at).map_or(f64::NAN, |d| d.as_secs_f64() * 1e3)
     }
-
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 /// Microseconds per piece.
