@@ -5,6 +5,7 @@
 
 mod deliver;
 mod emit;
+mod idle;
 mod limit;
 mod shared;
 
@@ -39,6 +40,7 @@ const BENCHES: &[Bench] = benches! {
     limit, 90, "what this machine can do without Postrider: the yardstick";
     emit, 150, "emit_event against a plain transaction with two inserts";
     deliver, 200, "100,000 deliveries of one worker, all that belongs to them";
+    idle, 120, "from COMMIT to the arrival on an idle system, against the bare path";
 };
 
 fn main() -> ExitCode {
