@@ -6,6 +6,7 @@
 mod deliver;
 mod emit;
 mod idle;
+mod isolation;
 mod limit;
 mod shared;
 
@@ -41,6 +42,7 @@ const BENCHES: &[Bench] = benches! {
     emit, 150, "emit_event against a plain transaction with two inserts";
     deliver, 200, "100,000 deliveries of one worker, all that belongs to them";
     idle, 120, "from COMMIT to the arrival on an idle system, against the bare path";
+    isolation, 120, "twenty fast endpoints beside a slow one with a long queue";
 };
 
 fn main() -> ExitCode {
