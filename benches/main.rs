@@ -8,6 +8,7 @@ mod emit;
 mod idle;
 mod isolation;
 mod limit;
+mod pace;
 mod shared;
 
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ const BENCHES: &[Bench] = benches! {
     deliver, 200, "100,000 deliveries of one worker, all that belongs to them";
     idle, 120, "from COMMIT to the arrival on an idle system, against the bare path";
     isolation, 120, "twenty fast endpoints beside a slow one with a long queue";
+    pace, 180, "three paces side by side, 1, 4 and 8 workers";
 };
 
 fn main() -> ExitCode {
