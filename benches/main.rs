@@ -9,6 +9,7 @@ mod idle;
 mod isolation;
 mod limit;
 mod pace;
+mod scale_out;
 mod shared;
 
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ const BENCHES: &[Bench] = benches! {
     idle, 120, "from COMMIT to the arrival on an idle system, against the bare path";
     isolation, 120, "twenty fast endpoints beside a slow one with a long queue";
     pace, 180, "three paces side by side, 1, 4 and 8 workers";
+    scale_out, 240, "1, 2 and 4 workers, 1,000 endpoints";
 };
 
 fn main() -> ExitCode {
