@@ -8,6 +8,7 @@ mod emit;
 mod idle;
 mod isolation;
 mod limit;
+mod memory;
 mod pace;
 mod scale_out;
 mod shared;
@@ -47,6 +48,7 @@ const BENCHES: &[Bench] = benches! {
     isolation, 120, "twenty fast endpoints beside a slow one with a long queue";
     pace, 180, "three paces side by side, 1, 4 and 8 workers";
     scale_out, 240, "1, 2 and 4 workers, 1,000 endpoints";
+    memory, 150, "a worker's peak memory: 10,000 endpoints and 500 open requests; large bodies";
 };
 
 fn main() -> ExitCode {
