@@ -3,8 +3,10 @@
 //! Everything shares one machine, so figures are judged as ratios against something measured in the same run.
 //! `README.md` beside this file says what each row means and what was seen.
 
+mod backlog;
 mod deliver;
 mod emit;
+mod fan_out;
 mod idle;
 mod isolation;
 mod limit;
@@ -12,6 +14,7 @@ mod memory;
 mod pace;
 mod scale_out;
 mod shared;
+mod steady;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -45,8 +48,11 @@ const BENCHES: &[Bench] = benches! {
     emit, 150, "emit_event against a plain transaction with two inserts";
     deliver, 200, "100,000 deliveries of one worker, all that belongs to them";
     idle, 120, "from COMMIT to the arrival on an idle system, against the bare path";
+    steady, 150, "emitting and delivering together at half of what is sustained: latency and backlog";
     isolation, 120, "twenty fast endpoints beside a slow one with a long queue";
     pace, 180, "three paces side by side, 1, 4 and 8 workers";
+    backlog, 400, "claim, fetch and report with 1,000 to 5,000,000 deliveries owed";
+    fan_out, 120, "one event to 1, 100 and 10,000 endpoints";
     scale_out, 240, "1, 2 and 4 workers, 1,000 endpoints";
     memory, 150, "a worker's peak memory: 10,000 endpoints and 500 open requests; large bodies";
 };

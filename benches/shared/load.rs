@@ -132,3 +132,14 @@ pub async fn emit_sized(
     table::progress("");
     Ok(())
 }
+
+/// Emits events of 1 kB of one type, in one transaction.
+pub async fn emit_beforehand_to(cluster: &Cluster, event_type: &str, count: u32) -> Result<()> {
+    let sql = "select count(postrider.emit_event($1, $2::text)) from generate_series(1, $3::int)";
+    let count = i32::try_from(count)?;
+    cluster
+        .sql
+        .execute(sql, &[&event_type, &body(1024), &count])
+        .await?;
+    Ok(())
+}

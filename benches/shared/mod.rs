@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod cpu;
+pub mod flow;
 pub mod load;
 pub mod machine;
 pub mod receiver;
