@@ -5,12 +5,13 @@
 -- endpoints and settings with plain reads. It works at every isolation level; under repeatable read a
 -- clash of keys with a transaction it cannot see raises 40001, which ON CONFLICT does by itself.
 
+-- What follows up to emit_event has no `set` clause, which would cost it more than its work: whoever calls it
+-- has pinned the search path.
 create or replace function postrider._is_json(body text) returns boolean
 language plpgsql immutable parallel safe strict
-set search_path to pg_catalog, pg_temp
 as $$
 begin
-    perform body::json;
+    perform body::pg_catalog.json;
     return true;
 exception when others then
     return false;
@@ -19,46 +20,70 @@ $$;
 comment on function postrider._is_json(text) is
     'Whether a text is one JSON value.';
 
+create or replace function postrider._refuse_emit(
+    event_type text, body text, tenant text, idempotency_key text, deliver_at timestamptz,
+    max_payload_bytes integer, retention interval
+) returns void
+language plpgsql
+as $$
+begin
+    if event_type is null or not postrider._is_event_type(event_type) then
+        perform postrider._fail('PR001', format('invalid event type %L', left(event_type, 200)),
+            'Use dot-separated parts of letters, digits, "_" and "-", at most 128 characters, such as invoice.paid.');
+    end if;
+    if octet_length(body) > max_payload_bytes then
+        perform postrider._fail('PR003', format('payload of %s bytes is over the limit of %s bytes', octet_length(body), max_payload_bytes),
+            'Send a reference instead of the data, or raise postrider.settings.max_payload_bytes.');
+    end if;
+    if coalesce(tenant, '') = '' or length(tenant) > 200 then
+        perform postrider._fail('PR006', format('invalid tenant %L', left(tenant, 200)),
+            'A tenant is a text of 1 to 200 characters; leave it out for the default tenant.');
+    end if;
+    if idempotency_key = '' or octet_length(idempotency_key) > 500 then
+        perform postrider._fail('PR006', 'invalid idempotency key',
+            'An idempotency key has 1 to 500 bytes; null means none.');
+    end if;
+    perform postrider._fail('PR005', format('deliver_at %s is too far ahead', deliver_at),
+        format('Events are kept for %s (postrider.settings.retention); deliver_at must be within that.', retention));
+end
+$$;
+comment on function postrider._refuse_emit(text, text, text, text, timestamptz, integer, interval) is
+    'Says which of its conditions an emit does not meet.';
+
 create or replace function postrider._emit(
     event_type text, body text, tenant text, idempotency_key text, deliver_at timestamptz, endpoint_id bigint
 ) returns uuid
 language plpgsql
-set search_path to pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-    v_settings record;
     v_now constant timestamptz := postrider.now();
-    v_id uuid := postrider._uuid_v7(v_now);
+    v_id constant uuid := postrider._uuid_v7(v_now);
+    v_max_payload_bytes integer;
+    v_retention interval;
+    v_notify boolean;
     v_known uuid;
 begin
-    select s.max_payload_bytes, s.retention into v_settings from postrider.settings s;
-    if _emit.event_type is null or not postrider._is_event_type(_emit.event_type) then
-        perform postrider._fail('PR001', format('invalid event type %L', left(_emit.event_type, 200)),
-            'Use dot-separated parts of letters, digits, "_" and "-", at most 128 characters, such as invoice.paid.');
-    end if;
-    if octet_length(_emit.body) > v_settings.max_payload_bytes then
-        perform postrider._fail('PR003', format('payload of %s bytes is over the limit of %s bytes', octet_length(_emit.body), v_settings.max_payload_bytes),
-            'Send a reference instead of the data, or raise postrider.settings.max_payload_bytes.');
-    end if;
-    if coalesce(_emit.tenant, '') = '' or length(_emit.tenant) > 200 then
-        perform postrider._fail('PR006', format('invalid tenant %L', left(_emit.tenant, 200)),
-            'A tenant is a text of 1 to 200 characters; leave it out for the default tenant.');
-    end if;
-    if _emit.idempotency_key = '' or octet_length(_emit.idempotency_key) > 500 then
-        perform postrider._fail('PR006', 'invalid idempotency key',
-            'An idempotency key has 1 to 500 bytes; null means none.');
-    end if;
-    if not isfinite(_emit.deliver_at) or _emit.deliver_at > v_now + v_settings.retention then
-        perform postrider._fail('PR005', format('deliver_at %s is too far ahead', _emit.deliver_at),
-            format('Events are kept for %s (postrider.settings.retention); deliver_at must be within that.', v_settings.retention));
-    end if;
-    if _emit.endpoint_id is not null and not exists (
-        select from postrider.endpoints e
-         where e.id = _emit.endpoint_id and e.tenant = _emit.tenant and e.deleted_at is null)
+    select s.max_payload_bytes, s.retention, s.notify into v_max_payload_bytes, v_retention, v_notify from postrider.settings s;
+    -- One expression: each is prepared anew in every transaction.
+    if (postrider._is_event_type(_emit.event_type)
+        and octet_length(_emit.body) <= v_max_payload_bytes
+        and _emit.tenant <> '' and length(_emit.tenant) <= 200
+        and (_emit.idempotency_key is null or octet_length(_emit.idempotency_key) between 1 and 500)
+        and (_emit.deliver_at is null or (isfinite(_emit.deliver_at) and _emit.deliver_at <= v_now + v_retention)))
+       is not true
     then
-        perform postrider._fail('PR004', format('no endpoint %s in tenant %L', _emit.endpoint_id, _emit.tenant),
-            'Name a live endpoint of this tenant, or leave endpoint_id out to send to all subscribers.');
+        perform postrider._refuse_emit(_emit.event_type, _emit.body, _emit.tenant, _emit.idempotency_key, _emit.deliver_at,
+                                       v_max_payload_bytes, v_retention);
+    end if;
+    if _emit.endpoint_id is not null then  -- Apart: a condition that reads a table is a statement of its own.
+        if not exists (
+            select from postrider.endpoints e
+             where e.id = _emit.endpoint_id and e.tenant = _emit.tenant and e.deleted_at is null)
+        then
+            perform postrider._fail('PR004', format('no endpoint %s in tenant %L', _emit.endpoint_id, _emit.tenant),
+                'Name a live endpoint of this tenant, or leave endpoint_id out to send to all subscribers.');
+        end if;
     end if;
 
     while _emit.idempotency_key is not null loop
@@ -78,6 +103,10 @@ begin
     insert into postrider.events (id, tenant, event_type, body, endpoint_id, deliver_at, created_at)
     values (v_id, _emit.tenant, _emit.event_type, _emit.body, _emit.endpoint_id, _emit.deliver_at, v_now);
     insert into postrider.outbox (event_id) values (v_id);
+    if not v_notify then
+        -- The trigger at COMMIT runs as whoever emits, who may not read the settings.
+        perform set_config('postrider.notify', 'off', true);
+    end if;
     return v_id;
 end
 $$;
