@@ -32,29 +32,28 @@ begin
     -- Deliveries are read in the order of their index, or not at all (_earliest_due says why).
     perform set_config('enable_sort', 'off', true);
     -- In turns over the endpoints, so that a cut by bytes takes from each.
-    select array_agg(c.event_id order by c.turn, w.endpoint_id),
-           array_agg(w.endpoint_id order by c.turn, w.endpoint_id),
-           array_agg(c.run order by c.turn, w.endpoint_id), array_agg(c.number order by c.turn, w.endpoint_id),
-           array_agg(c.expires_at order by c.turn, w.endpoint_id), array_agg(c.due_at order by c.turn, w.endpoint_id),
-           min(c.event_id::text)::uuid, max(c.event_id::text)::uuid, bool_or(c.expires_at <= v_now),
-           array_agg(w.endpoint_id) filter (where c.expires_at > v_now)
+    select array_agg(x.event_id), array_agg(x.endpoint_id), array_agg(x.run), array_agg(x.number), array_agg(x.expires_at),
+           array_agg(x.due_at), min(x.event_id::text collate "C")::uuid, max(x.event_id::text collate "C")::uuid,
+           bool_or(x.expires_at <= v_now), array_agg(x.endpoint_id) filter (where x.expires_at > v_now)
       into v_events, v_endpoints, v_runs, v_numbers, v_expire_at, v_due_at, v_low, v_high, v_expired, v_live
-      from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) w (endpoint_id, max)
-      join postrider.endpoint_state s
-        on s.endpoint_id = w.endpoint_id and s.owner = fetch_deliveries.worker and s.disabled_at is null
-       and coalesce(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
-                                          s.paused_until, s.lapsed_until) <= v_now, true)
-     cross join lateral (
-           select d.event_id, d.run, d.number, d.expires_at, d.due_at, row_number() over (order by d.due_at, d.event_id) as turn
-             from (select p.event_id, p.run, p.attempts + 1 as number, p.due_at, p.expires_at
-                     from postrider.pending p
-                    where p.endpoint_id = w.endpoint_id and p.due_at <= v_now
-                      and p.due_at >= coalesce(s.low_due_at, '-infinity')
-                      and (p.event_id, p.endpoint_id) not in (
-                          select k.event_id, k.endpoint_id
-                            from unnest(fetch_deliveries.skip_events, fetch_deliveries.skip_endpoints)
-                                 k (event_id, endpoint_id))
-                    order by p.due_at, p.event_id limit w.max) d) c;
+      from (select c.*, w.endpoint_id
+              from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) w (endpoint_id, max)
+              join postrider.endpoint_state s
+                on s.endpoint_id = w.endpoint_id and s.owner = fetch_deliveries.worker and s.disabled_at is null
+               and coalesce(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
+                                                  s.paused_until, s.lapsed_until) <= v_now, true)
+             cross join lateral (
+                   select d.event_id, d.run, d.number, d.expires_at, d.due_at, row_number() over (order by d.due_at, d.event_id) as turn
+                     from (select p.event_id, p.run, p.attempts + 1 as number, p.due_at, p.expires_at
+                             from postrider.pending p
+                            where p.endpoint_id = w.endpoint_id and p.due_at <= v_now
+                              and p.due_at >= coalesce(s.low_due_at, '-infinity')
+                              and (p.event_id, p.endpoint_id) not in (
+                                  select k.event_id, k.endpoint_id
+                                    from unnest(fetch_deliveries.skip_events, fetch_deliveries.skip_endpoints)
+                                         k (event_id, endpoint_id))
+                            order by p.due_at, p.event_id limit w.max) d) c
+             order by c.turn, w.endpoint_id) x;
 
     if v_expired then
         -- Those that another transaction is ending already do not count: nothing new lies behind them yet.

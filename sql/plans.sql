@@ -35,7 +35,7 @@ declare
     v_low uuid;
     v_high uuid;
 begin
-    select min(u.id::text)::uuid, max(u.id::text)::uuid into v_low, v_high from unnest(_events.ids) u (id);
+    select min(u.id::text collate "C")::uuid, max(u.id::text collate "C")::uuid into v_low, v_high from unnest(_events.ids) u (id);
     return query
         select e.id, e.tenant, e.event_type, e.endpoint_id, e.deliver_at, e.created_at
           from postrider.events e where e.id between v_low and v_high and e.id = any (_events.ids);

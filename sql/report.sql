@@ -74,8 +74,7 @@ begin
         select r.seq, r.event_id, r.endpoint_id, r.ended_at, r.http_status, r.error_code, r.error,
                p.run, p.attempts, p.failures, p.rate_limited, p.expires_at, p.place, s.low_due_at,
                postrider._judge(r.http_status, r.error_code, p.failures, y.max_attempts, y.retry_statuses) as outcome,
-               v_now + postrider._retry_delay(y.backoff_base, y.backoff_factor, y.backoff_cap, y.backoff_jitter,
-                                              p.failures + 1) as retry_at,
+               y.backoff_base, y.backoff_factor, y.backoff_cap, y.backoff_jitter,
                s.owner is not distinct from _report_attempts.worker
                    and (s.enabled_at is null or r.started_at >= s.enabled_at) as counts,
                s.owner is not distinct from _report_attempts.worker and y.gone_disables and r.http_status = 410
@@ -105,7 +104,11 @@ begin
            set attempts = p.attempts + 1,
                failures = p.failures + (j.outcome = 'retry')::integer,
                rate_limited = p.rate_limited + (j.outcome = 'rate_limited')::integer,
-               due_at = case when j.outcome = 'retry' then greatest(least(j.retry_at, p.expires_at), j.low_due_at) else p.due_at end,
+               due_at = case when j.outcome = 'retry'
+                             then greatest(least(v_now + postrider._retry_delay(j.backoff_base, j.backoff_factor, j.backoff_cap,
+                                                                                j.backoff_jitter, p.failures + 1),
+                                                 p.expires_at), j.low_due_at)
+                             else p.due_at end,
                last_http_status = j.http_status, last_error = j.error
           from judged j
          where p.ctid = j.place and j.outcome in ('retry', 'rate_limited')

@@ -44,6 +44,9 @@ const MOST_READ: usize = 16 << 10;
 const MOST_KEPT: usize = 500;
 /// How long an idle connection is kept: many servers close theirs after five seconds.
 const IDLE: Duration = Duration::from_secs(4);
+/// How many of them for a host. No more than were in use at once, which the endpoints' concurrency bounds; a
+/// smaller number would close and open connections all the time where that is high.
+const MOST_IDLE: usize = 1000;
 /// A connection that the receiver had closed already says so within a round trip. What dies later has met the
 /// receiver.
 const DEAD_WITHIN: Duration = Duration::from_secs(1);
@@ -110,7 +113,7 @@ impl Sender {
                 .build(Counting(connector.clone()))
         };
         Self {
-            pooled: client(64),
+            pooled: client(MOST_IDLE),
             fresh: client(0),
         }
     }

@@ -4,7 +4,7 @@
 //! flight, or whose outcome is not yet stored, is *in hand* and is never started again.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -60,7 +60,8 @@ pub(super) struct Owned {
     pub(super) queue: VecDeque<Delivery>,
     /// Deliveries in flight, or whose outcome is not stored yet.
     pub(super) in_hand: HashSet<Uuid>,
-    pub(super) in_flight: usize,
+    /// When each open request was started, by its number.
+    open: BTreeMap<i64, Instant>,
     /// Failures among what is in hand that are not stored yet: each holds its place, so that a failing
     /// endpoint is never asked faster than its failures are counted.
     pub(super) unstored_failures: usize,
@@ -106,7 +107,7 @@ impl Owned {
             target: None,
             queue: VecDeque::new(),
             in_hand: HashSet::new(),
-            in_flight: 0,
+            open: BTreeMap::new(),
             unstored_failures: 0,
             stuck: 0,
             last_answer: LastAnswer::Quick,
@@ -156,7 +157,7 @@ impl Owned {
         if self.leaving
             || self.gate.stopped()
             || self.stuck > 0
-            || self.in_flight + self.unstored_failures >= self.concurrency()
+            || self.open.len() + self.unstored_failures >= self.concurrency()
             // As many again may wait to be stored, and no more.
             || self.in_hand.len() >= 2 * self.concurrency()
         {
@@ -197,8 +198,8 @@ impl Owned {
     }
 
     /// A request of the endpoint was started.
-    pub(super) fn note_start(&mut self, now: Instant) {
-        self.in_flight += 1;
+    pub(super) fn note_start(&mut self, seq: i64, now: Instant) {
+        self.open.insert(seq, now);
         self.active_at = now;
         let (since, count, _) = self.started;
         if now.duration_since(since) >= Duration::from_secs(1) {
@@ -206,6 +207,17 @@ impl Owned {
         } else {
             self.started.1 += 1;
         }
+    }
+
+    /// A request of the endpoint ended.
+    pub(super) fn note_end(&mut self, seq: i64, now: Instant) {
+        self.open.remove(&seq);
+        self.active_at = now;
+    }
+
+    /// When the longest open of its requests was started.
+    pub(super) fn oldest_start(&self) -> Option<Instant> {
+        self.open.first_key_value().map(|(_, at)| *at)
     }
 
     /// Whether to fetch now: how many at most, and whether in place of what is queued.
@@ -394,7 +406,7 @@ impl Owned {
 
     /// Nothing in hand: another worker may have it.
     pub(super) fn may_leave(&self) -> bool {
-        self.in_hand.is_empty() && self.in_flight == 0 && !self.fetching
+        self.in_hand.is_empty() && self.open.is_empty() && !self.fetching
     }
 
     /// Whether it can be given up: nothing in hand, and nothing to do for a while.

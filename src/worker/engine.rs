@@ -246,6 +246,9 @@ impl Engine {
                 break;
             }
             self.timers.remove(&(at, id));
+            if let Some(owned) = self.endpoints.get_mut(&id) {
+                owned.timer = None;
+            }
             self.touch(id, now);
         }
         if now >= self.poll_at {

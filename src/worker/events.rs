@@ -90,13 +90,14 @@ impl Engine {
             let slow = usize::from(owned.last_answer != LastAnswer::Quick);
             self.ready[slow].push_back(id);
         }
+        // A timer that is early costs a look; moving it at each touch costs more.
         let next = owned.next_turn(now);
-        let at = owned.timer.map_or(next, |old| {
-            self.timers.remove(&(old, id));
-            next
-        });
-        owned.timer = Some(at);
-        self.timers.insert((at, id));
+        if owned.timer.is_none_or(|old| next < old) {
+            if let Some(old) = owned.timer.replace(next) {
+                self.timers.remove(&(old, id));
+            }
+            self.timers.insert((next, id));
+        }
     }
 
     /// Forgets an endpoint that is given up or lost.

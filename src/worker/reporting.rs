@@ -5,15 +5,18 @@
 //! database does not know, a later owner would send again. An outcome that the database refuses in every form, or
 //! whose endpoint a transaction holds, is set aside and tried again, and stops its own endpoint only.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use uuid::Uuid;
 
 use super::engine::{Engine, Event};
 use crate::db::{Attempt, Db, DbError, Verdict};
 
-/// Most attempts in one report.
-const BATCH: usize = 500;
+/// Most attempts in one report. Its endpoints are locked meanwhile, for which fan_out waits.
+const BATCH: usize = 250;
 /// How soon what the database did not take is tried again: at first an endpoint is held by another call of the
 /// engine, which takes milliseconds; later by somebody who takes his time.
 const RETRY_STUCK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
@@ -97,8 +100,9 @@ impl Engine {
             self.report_failures += 1;
         }
         self.apply_verdicts(&reported.verdicts, now);
-        for attempt in reported.stored {
-            self.touch(attempt.endpoint_id, now);
+        let touched: BTreeSet<i64> = reported.stored.iter().map(|a| a.endpoint_id).collect();
+        for endpoint_id in touched {
+            self.touch(endpoint_id, now);
         }
     }
 }

@@ -74,14 +74,13 @@ impl Engine {
             return;
         }
         let slow = owned.last_answer != LastAnswer::Quick
-            || self
-                .flights
-                .values()
-                .any(|f| f.endpoint_id == id && now.duration_since(f.started) > SLOW);
-        owned.note_start(now);
-        owned.in_hand.insert(delivery.event_id);
+            || owned
+                .oldest_start()
+                .is_some_and(|at| now.duration_since(at) > SLOW);
         self.seq += 1;
         let seq = self.seq;
+        owned.note_start(seq, now);
+        owned.in_hand.insert(delivery.event_id);
         let task = attempt(
             self.sender.clone(),
             target,
@@ -120,8 +119,7 @@ impl Engine {
         self.slow_flights -= usize::from(flight.slow);
         let id = flight.endpoint_id;
         if let Some(owned) = self.endpoints.get_mut(&id) {
-            owned.in_flight = owned.in_flight.saturating_sub(1);
-            owned.active_at = now;
+            owned.note_end(seq, now);
             match &answer {
                 // It did not leave: nothing to report, and no longer in hand.
                 Err(reason) => {
