@@ -41,6 +41,8 @@ async fn the_presets_are_those_of_the_documents() {
 /// What one answer makes of a fresh delivery.
 async fn judged(lane: &Lane, status: i32, code: Option<&'static str>) -> String {
     let event = lane.owe(1).await[0];
+    // The request began after whatever was done to the endpoint before.
+    lane.engine.pass(1).await;
     let mut attempt = lane.attempt(event, status);
     if let Some(code) = code {
         attempt = attempt.failed(code);

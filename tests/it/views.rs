@@ -138,7 +138,7 @@ async fn what_the_queue_holds() {
     let db = TestDb::new().await;
     let client = db.connect().await;
     let sql = "select format('%s %s %s %s, %s %s %s, %s', outbox, due, later,
-                   case when oldest_due_age is null then '-' else floor(extract(epoch from oldest_due_age))::text end,
+                   case when oldest_due_age is null then '-' else floor(extract(epoch from oldest_due_age) / 100)::text end,
                    endpoints_active, endpoints_paused, endpoints_disabled, workers) from postrider.queue_depth";
     assert_eq!(one::<String>(&client, sql).await, "0 0 0 -, 0 0 0, 0");
     let mut ids = Vec::new();
@@ -155,7 +155,7 @@ async fn what_the_queue_holds() {
     fan_out(&client, worker).await;
     emit(&client, "a").await;
     db.advance_clock(Duration::from_secs(100)).await;
-    assert_eq!(one::<String>(&client, sql).await, "1 3 3 100, 3 0 0, 1");
+    assert_eq!(one::<String>(&client, sql).await, "1 3 3 1, 3 0 0, 1");
     run(
         &client,
         &format!(
@@ -164,7 +164,7 @@ async fn what_the_queue_holds() {
         ),
     )
     .await;
-    assert_eq!(one::<String>(&client, sql).await, "1 1 5 100, 1 1 1, 1");
+    assert_eq!(one::<String>(&client, sql).await, "1 1 5 1, 1 1 1, 1");
 }
 
 /// Why the only delivery waits, or what became of it.
