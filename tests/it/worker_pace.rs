@@ -1,6 +1,6 @@
 //! pace: rate, burst and concurrency hold per endpoint over the whole fleet, and are used.
 
-use crate::fixtures::arrivals::{assert_once_each, assert_pace};
+use crate::fixtures::arrivals::{assert_exact_pace, assert_once_each};
 use crate::fixtures::http::Reply;
 use crate::fixtures::worker::ms;
 use crate::fixtures::world::World;
@@ -17,7 +17,7 @@ async fn sixty_events(workers: usize) {
     let requests = world.arrived("/in", 60).await;
     world.settled().await;
     assert_once_each(&world.receiver.requests(), 60);
-    assert_pace(&requests, 20.0, 5);
+    assert_exact_pace(&requests, 20.0, 5);
     assert!(world.receiver.max_open("/in") <= 3);
     let took = requests[59].arrived.duration_since(requests[0].arrived);
     let ideal = 55.0 / 20.0;
@@ -58,7 +58,7 @@ async fn g17_the_pace_survives_a_change_of_owner() {
     }
     world.worker();
     let requests = world.arrived("/in", 30).await;
-    assert_pace(&requests, 5.0, 5);
+    assert_exact_pace(&requests, 5.0, 5);
     assert_once_each(&requests, 30);
 }
 
