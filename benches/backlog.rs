@@ -147,11 +147,17 @@ async fn round(cluster: &Cluster, db: &Db, worker: Uuid, n: i64) -> Result<[Cost
     let left = db
         .release(worker, &[(owned[0], std::time::Duration::ZERO)])
         .await?;
-    if left.is_empty() {
-        Ok([claim, fetch, report])
-    } else {
-        Err("the endpoint could not be released".into())
+    if !left.is_empty() {
+        return Err("the endpoint could not be released".into());
     }
+    // The next round wants a full batch.
+    let spent = format!(
+        "update postrider.endpoint_state set paused_until = now() + interval '1 day', next_claim_at = now() + interval '1 day'
+          where endpoint_id = {} and (select count(*) from postrider.pending p where p.endpoint_id = {0}) < {BATCH}",
+        owned[0]
+    );
+    cluster.run(&spent).await?;
+    Ok([claim, fetch, report])
 }
 
 /// Runs it for good; what it cost, nested statements included.

@@ -12,6 +12,7 @@ mod isolation;
 mod limit;
 mod memory;
 mod pace;
+mod pressure;
 mod scale_out;
 mod shared;
 mod steady;
@@ -52,6 +53,7 @@ const BENCHES: &[Bench] = benches! {
     isolation, 120, "twenty fast endpoints beside a slow one with a long queue";
     pace, 180, "three paces side by side, 1, 4 and 8 workers";
     backlog, 400, "claim, fetch and report with 1,000 to 5,000,000 deliveries owed";
+    pressure, 480, "an old snapshot, readers of everything, overload: rates, slow calls, scans";
     fan_out, 120, "one event to 1, 100 and 10,000 endpoints";
     scale_out, 240, "1, 2 and 4 workers, 1,000 endpoints";
     memory, 150, "a worker's peak memory: 10,000 endpoints and 500 open requests; large bodies";
