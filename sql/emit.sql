@@ -100,13 +100,14 @@ begin
         -- The key went with its event past retention, between the two statements; ours to take.
     end loop;
 
+    if not v_notify then
+        -- The trigger runs as whoever emits, who may not read the settings; and where constraints are immediate, at
+        -- the end of the insert into outbox.
+        perform set_config('postrider.notify', 'off', true);
+    end if;
     insert into postrider.events (id, tenant, event_type, body, endpoint_id, deliver_at, created_at)
     values (v_id, _emit.tenant, _emit.event_type, _emit.body, _emit.endpoint_id, _emit.deliver_at, v_now);
     insert into postrider.outbox (event_id) values (v_id);
-    if not v_notify then
-        -- The trigger at COMMIT runs as whoever emits, who may not read the settings.
-        perform set_config('postrider.notify', 'off', true);
-    end if;
     return v_id;
 end
 $$;

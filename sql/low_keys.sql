@@ -38,7 +38,8 @@ declare
     v_kept constant text := coalesce(current_setting(v_name, true), '');
     v_now constant timestamptz := clock_timestamp();
 begin
-    if was is not null and low >= was then
+    if was is not null and was <= postrider._uuid_floor(postrider.now()) then
+        -- Where something became visible below it, the key follows; walking up to there again costs nothing more.
         perform set_config(v_name, split_part(v_kept, '|', 1) || '|' || low, false);
     elsif was is null and walked > 1000 then
         -- From the beginning so seldom that it takes a twentieth of the time, but every five seconds.

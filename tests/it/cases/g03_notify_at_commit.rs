@@ -76,6 +76,9 @@ async fn g03_it_is_switched_off_for_a_transaction_a_session_and_the_installation
     run(&e.sql, "update postrider.settings set notify = false").await;
     let endpoint = e.endpoint("").await;
     run(&s, EMIT).await;
+    // Checked at the end of each statement, not at COMMIT.
+    let at_once = format!("begin; set constraints all immediate; {EMIT}; commit");
+    run(&s, &at_once).await;
     e.fan_out().await;
     run(&s, &format!("select postrider.pause_endpoint({endpoint})")).await;
     assert!(heard(&listener, &mut hints).await.is_empty());

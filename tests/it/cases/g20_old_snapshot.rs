@@ -163,6 +163,44 @@ async fn g20_what_lies_below_a_low_key_is_found_soon() {
     assert_eq!(e.step(worker).await.0, 1, "the key lay ahead of the clock");
 }
 
+/// An event that became visible late moves a low key; it does not end it, or each such event would cost a walk.
+#[tokio::test]
+async fn g20_a_low_key_survives_what_was_emitted_before_and_committed_after() {
+    let e = Engine::new().await;
+    e.endpoint("").await;
+    let worker = e.worker().await;
+    let other = e.session().await;
+    run(&other, "begin; select postrider.emit_event('a.b', '{}')").await;
+    e.pass(30).await;
+    e.emit("'a.b', '{}'").await;
+    let keep =
+        "select set_config('postrider.low_outbox', extract(epoch from clock_timestamp()) + 4.5
+                                      || '|00000000-0000-0000-0000-000000000000', false)";
+    run(&e.sql, keep).await;
+    assert_eq!(e.step(worker).await.0, 1);
+    run(&other, "commit").await;
+    let key = "select split_part(current_setting('postrider.low_outbox'), '|', 2)";
+    let before: String = one(&e.sql, key).await;
+    // It lies below the key, and so is found when that has ended; a key below it finds it at once.
+    run(&e.sql, keep).await;
+    assert_eq!(e.step(worker).await.0, 1);
+    let after: String = one(&e.sql, key).await;
+    assert!(
+        !after.is_empty() && after < before,
+        "{before}, then {after:?}"
+    );
+    run(
+        &e.sql,
+        &format!("select set_config('postrider.low_outbox', '9999999999|{before}', false)"),
+    )
+    .await;
+    let lower = format!(
+        "select postrider._keep_outbox_low_key('{before}', '{after}', 0, clock_timestamp())::text"
+    );
+    run(&e.sql, &lower).await;
+    assert_eq!(one::<String>(&e.sql, key).await, after);
+}
+
 /// Nothing that is owed ever lies below its endpoint's low key, and a key ahead of the clock, which was set back,
 /// delays nothing.
 #[tokio::test]
