@@ -19,12 +19,7 @@ pub async fn run(report: &mut Report) -> Result<()> {
     let cluster = Cluster::start().await?;
     let receiver = Receiver::counting()?;
     cluster
-        .endpoints(
-            &receiver.base(),
-            "bench",
-            ENDPOINTS,
-            "policy => 'unlimited'",
-        )
+        .unlimited_endpoints(&receiver.base(), ENDPOINTS)
         .await?;
     let events = scale::count(EVENTS);
     load::emit_beforehand(&cluster, "bench", ENDPOINTS.try_into()?, events).await?;

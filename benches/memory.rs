@@ -45,12 +45,7 @@ async fn round(endpoints: u32, events: u32, bytes: usize) -> Result<Seen> {
     let cluster = Cluster::start().await?;
     let receiver = Receiver::remembering(|_| SLOW)?;
     cluster
-        .endpoints(
-            &receiver.base(),
-            "bench",
-            endpoints,
-            "policy => 'unlimited'",
-        )
+        .unlimited_endpoints(&receiver.base(), endpoints)
         .await?;
     load::emit_sized(&cluster, "bench", endpoints.try_into()?, events, bytes).await?;
     let worker = Worker::start(&cluster, &[]).await?;

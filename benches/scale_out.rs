@@ -69,12 +69,7 @@ async fn round(workers: usize, events: u32) -> Result<Round> {
     let cluster = Cluster::start().await?;
     let receiver = Receiver::remembering(|_| Duration::ZERO)?;
     cluster
-        .endpoints(
-            &receiver.base(),
-            "bench",
-            ENDPOINTS,
-            "policy => 'unlimited'",
-        )
+        .unlimited_endpoints(&receiver.base(), ENDPOINTS)
         .await?;
     load::emit_beforehand(&cluster, "bench", ENDPOINTS.try_into()?, events).await?;
     cluster.settle_down().await?;

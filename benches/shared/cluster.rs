@@ -100,6 +100,12 @@ impl Cluster {
         Ok(())
     }
 
+    /// The same without a pace, of type `bench`.
+    pub async fn unlimited_endpoints(&self, base: &str, count: u32) -> Result<()> {
+        self.endpoints(base, "bench", count, "policy => 'unlimited'")
+            .await
+    }
+
     /// Statistics and flushed pages, as a database that has lived a little has them.
     pub async fn settle_down(&self) -> Result<()> {
         self.run("vacuum analyze").await?;

@@ -72,12 +72,7 @@ pub struct Flow<'a> {
 impl<'a> Flow<'a> {
     pub async fn new(cluster: &Cluster, receiver: &'a Receiver) -> Result<Self> {
         cluster
-            .endpoints(
-                &receiver.base(),
-                "bench",
-                ENDPOINTS,
-                "policy => 'unlimited'",
-            )
+            .unlimited_endpoints(&receiver.base(), ENDPOINTS)
             .await?;
         let sql = format!(
             "select postrider.emit_event('bench.' || n % {ENDPOINTS}, $1::text)
