@@ -14,7 +14,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use hyper::Uri;
+use hyper::{Uri, http::Extensions};
 use hyper_tls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::{
     client::legacy::connect::{Connected, Connection},
@@ -119,4 +119,11 @@ impl AsyncWrite for Counted {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
+}
+
+/// What a connection has carried so far.
+pub(super) fn uses_of(connected: &Connected) -> Option<Uses> {
+    let mut extensions = Extensions::new();
+    connected.get_extras(&mut extensions);
+    extensions.remove()
 }

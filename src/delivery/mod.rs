@@ -6,9 +6,11 @@
 //! names what can go wrong.
 
 pub mod address;
+mod answer;
 mod carried;
 mod connect;
 mod failure;
+mod leave;
 pub mod outcome;
 pub mod resolve;
 pub mod send;

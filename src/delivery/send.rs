@@ -2,29 +2,22 @@
 
 use std::{
     future::Future,
-    pin::Pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use hyper::{
     HeaderMap, Method, Uri,
-    body::{Body, Frame, Incoming, SizeHint},
-    header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, USER_AGENT},
-    http::Extensions,
+    body::Incoming,
+    header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT},
 };
 use hyper_tls::HttpsConnector;
 use hyper_util::{
-    client::legacy::{
-        Client,
-        connect::{CaptureConnection, Connected, capture_connection},
-    },
+    client::legacy::{Client, connect::capture_connection},
     rt::{TokioExecutor, TokioTimer},
 };
 use tokio::time::timeout_at;
@@ -32,16 +25,13 @@ use uuid::Uuid;
 
 use super::{
     AddressGuard, Answer, ErrorCode, NotSent, Resolver,
-    carried::{Counting, Uses},
+    answer::read_answer,
+    carried::{Counting, uses_of},
     connect::{Dialler, LOOKUP_WAITS},
     failure,
-    wait::wait_from_headers,
+    leave::{GatedBody, LeaveGate, Left},
 };
 
-/// Most bytes of an answer's body that are read.
-const MOST_READ: usize = 16 << 10;
-/// Most characters of it that are kept.
-const MOST_KEPT: usize = 500;
 /// How long an idle connection is kept: many servers close theirs after five seconds.
 const IDLE: Duration = Duration::from_secs(4);
 /// How many of them for a host. No more than were in use at once, which the endpoints' concurrency bounds; a
@@ -50,8 +40,6 @@ const MOST_IDLE: usize = 1000;
 /// A connection that the receiver had closed already says so within a round trip. What dies later has met the
 /// receiver.
 const DEAD_WITHIN: Duration = Duration::from_secs(1);
-/// How long the body of a 429 is read: the pause must not wait for it.
-const RATE_LIMITED_READ: Duration = Duration::from_millis(50);
 
 /// A request to make.
 #[derive(Debug)]
@@ -133,10 +121,7 @@ impl Sender {
     ) -> Result<Answer, NotSent> {
         let started = Instant::now();
         let deadline = started + request.request_timeout;
-        let gate = Arc::new(LeaveGate {
-            open: Box::new(may_leave),
-            refused: AtomicBool::new(false),
-        });
+        let gate = Arc::new(LeaveGate::new(may_leave));
         let outcome = match build_headers(&request) {
             Ok(headers) => {
                 let lookup_waits = Arc::new(AtomicBool::new(false));
@@ -257,12 +242,6 @@ async fn attempt(
     })
 }
 
-fn uses_of(connected: &Connected) -> Option<Uses> {
-    let mut extensions = Extensions::new();
-    connected.get_extras(&mut extensions);
-    extensions.remove()
-}
-
 fn build_headers(request: &Request) -> Result<HeaderMap, String> {
     let mut headers = request.headers.clone();
     headers
@@ -285,139 +264,6 @@ fn build_headers(request: &Request) -> Result<HeaderMap, String> {
         headers.insert(HeaderName::from_static(name), value);
     }
     Ok(headers)
-}
-
-/// The head decides. The body is read for people, within the same clock and up to a bound; a connection whose
-/// answer was not read to its end is dropped.
-async fn read_answer(
-    response: hyper::Response<Incoming>,
-    started: Instant,
-    deadline: Instant,
-    database_us: i64,
-) -> Answer {
-    let status = response.status();
-    let now =
-        SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(database_us).unwrap_or(0));
-    let wait = wait_from_headers(response.headers(), now);
-    let mut note = status.is_redirection().then(|| {
-        let target = response.headers().get(LOCATION).map(HeaderValue::as_bytes);
-        let target = target.map(|t| clean(&String::from_utf8_lossy(t)));
-        format!(
-            "redirects are not followed: {status} to {}",
-            target.as_deref().unwrap_or("nowhere")
-        )
-    });
-    let deadline = match status.as_u16() {
-        429 => deadline.min(Instant::now() + RATE_LIMITED_READ),
-        _ => deadline,
-    };
-    let mut body = response.into_body();
-    let mut read = Vec::new();
-    while read.len() < MOST_READ {
-        match timeout_at(deadline.into(), body.frame()).await {
-            Ok(Some(Ok(frame))) => {
-                if let Some(data) = frame.data_ref() {
-                    let room = MOST_READ - read.len();
-                    read.extend_from_slice(data.get(..data.len().min(room)).unwrap_or_default());
-                }
-            }
-            Ok(Some(Err(error))) => {
-                note.get_or_insert_with(|| format!("the answer's body broke off: {error}"));
-                break;
-            }
-            Ok(None) => break,
-            Err(_) => {
-                note.get_or_insert_with(|| "the answer's body did not end in time".to_owned());
-                break;
-            }
-        }
-    }
-    Answer {
-        http_status: Some(status.as_u16()),
-        error: note.map(|note| (ErrorCode::BadAnswer, note)),
-        wait,
-        excerpt: (!read.is_empty()).then(|| clean(&String::from_utf8_lossy(&read))),
-        started,
-        duration: started.elapsed(),
-    }
-}
-
-/// What a text column takes, and no more than is kept.
-fn clean(text: &str) -> String {
-    text.chars()
-        .filter(|c| *c != '\0')
-        .take(MOST_KEPT)
-        .collect()
-}
-
-struct LeaveGate {
-    open: Box<dyn Fn() -> bool + Send + Sync>,
-    refused: AtomicBool,
-}
-
-impl LeaveGate {
-    fn refused(&self) -> bool {
-        self.refused.load(Ordering::Acquire)
-    }
-}
-
-/// A body that asks the gate when it is first read: hyper has buffered the head by then and written nothing, so
-/// an error here means that no byte left.
-struct GatedBody {
-    bytes: Option<Bytes>,
-    gate: Arc<LeaveGate>,
-    connection: CaptureConnection,
-    left: Arc<OnceLock<Left>>,
-}
-
-/// How a body left.
-struct Left {
-    /// The connection it left by.
-    uses: Uses,
-    /// How many bytes had come over that before.
-    read_before: usize,
-    at: Instant,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the request may not leave any more")]
-struct GateClosed;
-
-impl Body for GatedBody {
-    type Data = Bytes;
-    type Error = GateClosed;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, GateClosed>>> {
-        Poll::Ready(match self.bytes.take() {
-            Some(_) if !(self.gate.open)() => {
-                self.gate.refused.store(true, Ordering::Release);
-                Some(Err(GateClosed))
-            }
-            Some(bytes) => {
-                let uses = self.connection.connection_metadata();
-                if let Some(uses) = uses.as_ref().and_then(uses_of) {
-                    let _ = self.left.set(Left {
-                        read_before: uses.bytes_read(),
-                        uses,
-                        at: Instant::now(),
-                    });
-                }
-                Some(Ok(Frame::data(bytes)))
-            }
-            None => None,
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.bytes.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |b| b.len() as u64))
-    }
 }
 
 #[cfg(test)]
