@@ -75,7 +75,6 @@ create table postrider.endpoint_state (
     paused_until timestamptz,
     disabled_at timestamptz,
     enabled_at timestamptz,
-    low_due_at timestamptz,
     reason text,
     check ((failures = 0) = (failing_since is null)),
     check (disabled_at is null or next_claim_at is null)
@@ -98,8 +97,16 @@ comment on column postrider.endpoint_state.ladder_paused_until is 'Pause made by
 comment on column postrider.endpoint_state.paused_until is 'Pause made by a person.';
 comment on column postrider.endpoint_state.disabled_at is 'Since when it is disabled; only enable_endpoint ends that.';
 comment on column postrider.endpoint_state.enabled_at is 'When a person last enabled it; requests begun before do not count on the ladder.';
-comment on column postrider.endpoint_state.low_due_at is 'No live delivery of it is due before this; a hint that keeps scans off dead rows.';
 comment on column postrider.endpoint_state.reason is 'Why it is paused or disabled, for people.';
+
+create table postrider.low_keys (
+    endpoint_id bigint not null,
+    low_due_at timestamptz not null,
+    primary key (endpoint_id, low_due_at)
+);
+comment on table postrider.low_keys is 'Where a scan of an endpoint''s deliveries may begin, so that it does not walk dead rows. Only the highest of an endpoint counts.';
+comment on column postrider.low_keys.endpoint_id is 'The endpoint.';
+comment on column postrider.low_keys.low_due_at is 'No live delivery of it is due before this.';
 
 create table postrider.endpoint_stats (
     endpoint_id bigint not null,
@@ -108,15 +115,19 @@ create table postrider.endpoint_stats (
     failed integer not null default 0,
     rate_limited integer not null default 0,
     latency integer[] not null,
-    primary key (endpoint_id, hour)
-) with (fillfactor = 70);
-comment on table postrider.endpoint_stats is 'Attempts of one endpoint in one hour.';
+    summed boolean not null default false
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+create index endpoint_stats_endpoint on postrider.endpoint_stats (endpoint_id, hour);
+create index endpoint_stats_unsummed on postrider.endpoint_stats (endpoint_id) where not summed;
+create index endpoint_stats_hour on postrider.endpoint_stats (hour) where summed;
+comment on table postrider.endpoint_stats is 'Attempts by endpoint and hour: their sum is what happened. A report adds rows, maintain makes one of those of an hour.';
 comment on column postrider.endpoint_stats.endpoint_id is 'The endpoint.';
 comment on column postrider.endpoint_stats.hour is 'Start of the hour (UTC).';
 comment on column postrider.endpoint_stats.delivered is 'Attempts answered with a 2xx.';
 comment on column postrider.endpoint_stats.failed is 'Attempts that failed, 429 excluded.';
 comment on column postrider.endpoint_stats.rate_limited is 'Attempts answered with a 429.';
 comment on column postrider.endpoint_stats.latency is 'Histogram of durations of answered attempts; element n counts those up to the n-th bound of _latency_bounds().';
+comment on column postrider.endpoint_stats.summed is 'Whether maintain made it of earlier rows.';
 
 create table postrider.alerts (
     id bigint generated always as identity primary key,

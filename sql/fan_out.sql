@@ -33,10 +33,7 @@ declare
     v_held bigint[];       -- endpoints that somebody holds
     v_resumed uuid[];      -- deferred deliveries made by this call: event, …
     v_resumed_at bigint[]; -- … endpoint
-    v_kept text;
-    v_low uuid;
-    v_began timestamptz;
-    v_walked bigint;
+    v_passed_over boolean; -- older events may be there
 begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
@@ -55,19 +52,7 @@ begin
         v_budget := v_budget - v_budget / 4;
     end if;
 
-    -- Without dead rows, this costs a look at a setting.
-    v_kept := nullif(current_setting('postrider.low_outbox', true), '');
-    v_low := case when v_kept is not null then postrider._outbox_low_key() end;
-    v_began := clock_timestamp();
-    v_walked := postrider._walked('outbox_pkey');
-    v_ids := postrider._outbox_head(v_low, 1000);
-    v_walked := postrider._walked('outbox_pkey') - v_walked - cardinality(v_ids);
-    if v_kept is not null or v_walked > 1000 then
-        -- A second less: of events emitted at once, the older may become visible later.
-        perform postrider._keep_outbox_low_key(v_low,
-            postrider._uuid_floor(least(postrider._uuid_time(v_ids[1]), postrider.now()) - interval '1 s'),
-            v_walked, v_began);
-    end if;
+    select h.event_ids, h.passed_over into v_ids, v_passed_over from postrider._outbox_head(1000) h;
     -- Distinct endpoints, one index read each: an endpoint held for long has many.
     v_deferring := array(
         with recursive d (endpoint_id) as (
@@ -122,7 +107,7 @@ begin
         end if;
     end if;
     -- What is left of outbox after this call.
-    v_more := cardinality(v_ids) = 1000
+    v_more := v_passed_over or cardinality(v_ids) = 1000
         or coalesce(cardinality(v_done), 0) + coalesce(cardinality(v_large_found), 0) < cardinality(v_ids);
 
     if v_large is not null then
@@ -189,7 +174,7 @@ begin
         select u.event_id, u.endpoint_id from unnest(v_events, v_endpoints) u (event_id, endpoint_id)
     ), judged as materialized (
         select o.event_id, o.endpoint_id, s.disabled_at, n.deleted_at, p.when_disabled,
-               greatest(v_now, e.deliver_at, s.low_due_at) as due_at,
+               greatest(v_now, e.deliver_at) as due_at,
                coalesce(e.deliver_at, e.created_at) + p.time_to_live as expires_at
           from owed o
           join postrider._events(v_events) e on e.id = o.event_id

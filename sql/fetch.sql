@@ -42,12 +42,14 @@ begin
                 on s.endpoint_id = w.endpoint_id and s.owner = fetch_deliveries.worker and s.disabled_at is null
                and coalesce(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
                                                   s.paused_until, s.lapsed_until) <= v_now, true)
+             cross join lateral (select (select k.low_due_at from postrider.low_keys k where k.endpoint_id = w.endpoint_id
+                                          order by k.low_due_at desc limit 1) as due_at offset 0) low
              cross join lateral (
                    select d.event_id, d.run, d.number, d.expires_at, d.due_at, row_number() over (order by d.due_at, d.event_id) as turn
                      from (select p.event_id, p.run, p.attempts + 1 as number, p.due_at, p.expires_at
                              from postrider.pending p
                             where p.endpoint_id = w.endpoint_id and p.due_at <= v_now
-                              and p.due_at >= coalesce(s.low_due_at, '-infinity')
+                              and p.due_at >= coalesce(low.due_at, '-infinity')
                               and (p.event_id, p.endpoint_id) not in (
                                   select k.event_id, k.endpoint_id
                                     from unnest(fetch_deliveries.skip_events, fetch_deliveries.skip_endpoints)

@@ -52,7 +52,7 @@ begin
         -- The end of a pause recomputes the mark: it lay at the pause's end. The row is locked by now.
         new.next_claim_at := (
             select greatest(postrider._not_before(new.rate_limited_until, null, new.paused_until, new.lapsed_until), d.due_at)
-              from (select postrider._earliest_due(new.endpoint_id, new.low_due_at) as due_at offset 0) d
+              from (select postrider._earliest_due(new.endpoint_id) as due_at offset 0) d
              where d.due_at is not null);
     elsif new.next_claim_at is not null then
         new.next_claim_at := greatest(new.next_claim_at, new.ladder_paused_until);

@@ -1,4 +1,4 @@
--- maintain: leaves ahead, days past retention emptied, deliveries past their time to live ended. The workers
+-- maintain: leaves ahead, days past retention emptied, deliveries past their time to live ended, statistics summed. The workers
 -- call it about once a minute; one runs at a time.
 --
 -- Never holds up an emit: every lock is waited for at most 50 ms (lock_timeout below), a step that does not get
@@ -57,7 +57,8 @@ begin
            select x.ctid from postrider.idempotency_keys x
             where x.event_id < postrider._uuid_floor(v_keep_from::timestamp at time zone 'UTC')
             order by x.event_id limit 50000 for update skip locked));
-    delete from postrider.endpoint_stats s where s.hour < v_keep_from::timestamp at time zone 'UTC';
+    perform postrider._sum_stats();
+    delete from postrider.endpoint_stats s where s.summed and s.hour < v_keep_from::timestamp at time zone 'UTC';
     delete from postrider.endpoint_secrets s where s.expires_at < v_now - interval '1 day';
     delete from postrider.alerts a where a.dismissed_at < v_keep_from::timestamp at time zone 'UTC';
 

@@ -24,7 +24,7 @@ begin
                                                             x.paused_until, x.lapsed_until), d.due_at)
                    end as next_claim_at
               from postrider.endpoint_state x
-             cross join lateral (select postrider._earliest_due(x.endpoint_id, x.low_due_at) as due_at offset 0) d
+             cross join lateral (select postrider._earliest_due(x.endpoint_id) as due_at offset 0) d
              where x.endpoint_id = any (_mark.endpoint_ids)) m
      where s.endpoint_id = m.endpoint_id
        and s.next_claim_at is distinct from m.next_claim_at;

@@ -38,12 +38,10 @@ begin
     end if;
     perform postrider._lower_low_due(array[replay_delivery.endpoint_id], v_now);
     insert into postrider.pending (event_id, endpoint_id, run, due_at, expires_at)
-    select replay_delivery.event_id, replay_delivery.endpoint_id, v_run + 1, greatest(v_now, s.low_due_at),
-           v_now + p.time_to_live
-      from postrider.endpoint_state s
-      join postrider.endpoints n on n.id = s.endpoint_id
+    select replay_delivery.event_id, replay_delivery.endpoint_id, v_run + 1, v_now, v_now + p.time_to_live
+      from postrider.endpoints n
       join postrider.policies p on p.name = n.policy
-     where s.endpoint_id = replay_delivery.endpoint_id;
+     where n.id = replay_delivery.endpoint_id;
     perform postrider._mark(array[replay_delivery.endpoint_id]);
     perform postrider._wake_for(replay_delivery.endpoint_id);
 end

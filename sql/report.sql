@@ -72,7 +72,7 @@ begin
          order by r.event_id, r.endpoint_id, r.seq
     ), judged as materialized (
         select r.seq, r.event_id, r.endpoint_id, r.ended_at, r.http_status, r.error_code, r.error,
-               p.run, p.attempts, p.failures, p.rate_limited, p.expires_at, p.place, s.low_due_at,
+               p.run, p.attempts, p.failures, p.rate_limited, p.expires_at, p.place,
                postrider._judge(r.http_status, r.error_code, p.failures, y.max_attempts, y.retry_statuses) as outcome,
                y.backoff_base, y.backoff_factor, y.backoff_cap, y.backoff_jitter,
                s.owner is not distinct from _report_attempts.worker
@@ -105,9 +105,10 @@ begin
                failures = p.failures + (j.outcome = 'retry')::integer,
                rate_limited = p.rate_limited + (j.outcome = 'rate_limited')::integer,
                due_at = case when j.outcome = 'retry'
+                             -- Not before now, since a low key may lie there.
                              then greatest(least(v_now + postrider._retry_delay(j.backoff_base, j.backoff_factor, j.backoff_cap,
                                                                                 j.backoff_jitter, p.failures + 1),
-                                                 p.expires_at), j.low_due_at)
+                                                 p.expires_at), v_now)
                              else p.due_at end,
                last_http_status = j.http_status, last_error = j.error
           from judged j
@@ -190,10 +191,9 @@ begin
     end;
 
     v_walked := postrider._walked('pending_due');
-    select array_agg(s.endpoint_id), array_agg(postrider._earliest_due(s.endpoint_id, s.low_due_at)) into v_ids, v_due_at
-      from postrider.endpoint_state s
-     where s.endpoint_id = any (_report_attempts.endpoint_ids);
-    perform postrider._raise_low_due(v_ids, v_now, postrider._walked('pending_due') - v_walked);
+    select array_agg(r.endpoint_id), array_agg(postrider._earliest_due(r.endpoint_id)) into v_ids, v_due_at
+      from (select distinct u.endpoint_id from unnest(_report_attempts.endpoint_ids) u (endpoint_id)) r;
+    perform postrider._raise_low_due(v_ids, v_due_at, v_now, postrider._walked('pending_due') - v_walked);
 
     return query
         select s.endpoint_id, s.owner is not distinct from _report_attempts.worker, s.disabled_at is not null,

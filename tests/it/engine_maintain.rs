@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use crate::fixtures::engine::{Engine, all, count, one, run};
+use crate::fixtures::engine::{Engine, all, count, one, report, run};
 use crate::fixtures::lane::Lane;
 
 const DAY: u64 = 86_400;
@@ -166,4 +166,44 @@ async fn what_a_deleted_endpoint_left_ends_as_cancelled() {
             .await
     );
     let _: Uuid = e.worker().await;
+}
+
+/// What statistics say never changes by it, a report that comes between included; nor by a report still to commit.
+#[tokio::test]
+async fn statistics_are_summed_and_end_with_retention() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    let events = lane.owe(4).await;
+    let said = "select jsonb_agg(to_jsonb(x)) from (
+        select sum(delivered) as d, sum(failed) as f, sum(rate_limited) as r, postrider._latency_sum(endpoint_id, '-infinity') as l
+          from postrider.endpoint_stats group by endpoint_id) x";
+    for (event, status) in events.iter().zip([200, 500, 404]) {
+        lane.report(&[lane.attempt(*event, status)]).await;
+    }
+    let before: Value = one(&e.sql, said).await;
+    assert_eq!((&before[0]["d"], &before[0]["f"]), (&1.into(), &2.into()));
+    let other = e.session().await;
+    run(&other, "begin").await;
+    report(&other, lane.worker, &[lane.attempt(events[3], 200)])
+        .await
+        .unwrap();
+    maintain(&e.sql).await;
+    assert_eq!(count(&e.sql, "postrider.endpoint_stats").await, 1);
+    assert_eq!(one::<Value>(&e.sql, said).await, before);
+    run(&other, "commit").await;
+    maintain(&e.sql).await;
+    assert_eq!(count(&e.sql, "postrider.endpoint_stats").await, 1);
+    assert_eq!(one::<Value>(&e.sql, said).await[0]["d"], 2);
+    // An hour more is a row more; both go when they are past retention.
+    e.pass(3600).await;
+    let event = lane.owe(1).await[0];
+    lane.report(&[lane.attempt(event, 200)]).await;
+    maintain(&e.sql).await;
+    assert_eq!(
+        count(&e.sql, "postrider.endpoint_stats where summed").await,
+        2
+    );
+    e.pass(40 * DAY).await;
+    maintain(&e.sql).await;
+    assert_eq!(count(&e.sql, "postrider.endpoint_stats").await, 0);
 }
