@@ -9,10 +9,9 @@
 -- its index holds one entry an endpoint and change, not one a delivery. The key of outbox: see outbox_head.sql.
 
 create or replace function postrider._walked(index_name text) returns bigint
-language sql volatile
-as $$
-    select coalesce(pg_catalog.pg_stat_get_xact_tuples_returned(pg_catalog.to_regclass('postrider.' || index_name)), 0)
-$$;
+language plpgsql volatile
+set search_path to pg_catalog, pg_temp
+as $$ begin return coalesce(pg_stat_get_xact_tuples_returned(to_regclass('postrider.' || index_name)), 0); end $$;
 comment on function postrider._walked(text) is
     'How many entries of an index this session has walked, dead ones included: the difference of two calls in one transaction means something. 0 where track_counts is off, which leaves low keys unused.';
 
