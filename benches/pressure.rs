@@ -1,12 +1,9 @@
 //! Emitting and delivering at full speed under pressure: an old snapshot that keeps every dead row, readers that
 //! scan the engine's tables, and more events than can be delivered.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio_postgres::Client;
 
 use crate::shared::cluster::Cluster;
@@ -42,7 +39,7 @@ const READ: &str = "begin isolation level repeatable read;
 struct Bench<'a> {
     cluster: &'a Cluster,
     flow: Flow<'a>,
-    admin: SocketAddr,
+    worker: &'a Worker,
 }
 
 /// What happened from one look to the next.
@@ -56,13 +53,13 @@ struct Look {
 pub async fn run(report: &mut Report) -> Result<()> {
     let cluster = Cluster::start().await?;
     let receiver = Receiver::counting()?;
-    let admin = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let flow = Flow::new(&cluster, &receiver).await?;
+    let worker = Worker::start(&cluster, &[]).await?;
     let bench = Bench {
         cluster: &cluster,
-        flow: Flow::new(&cluster, &receiver).await?,
-        admin,
+        flow,
+        worker: &worker,
     };
-    let worker = Worker::start(&cluster, &["--admin-listen", &admin.to_string()]).await?;
     report.note(format_args!(
         "1 kB, 20 events a transaction, 4 sessions, 10 endpoints that answer at once, {UNDELIVERED} undelivered; \
          rates over {:?}; scans in index entries read per delivery, dead ones included",
@@ -129,8 +126,7 @@ pub async fn run(report: &mut Report) -> Result<()> {
     bench
         .judge_calls(report, "overloaded", before, &receiver)
         .await?;
-    // What is left would take minutes.
-    drop(worker);
+    // What is left would take minutes: the worker is killed.
     Ok(())
 }
 
@@ -159,7 +155,7 @@ impl Bench<'_> {
     }
 
     async fn look(&self, receiver: &Receiver) -> Result<Look> {
-        let (calls, slow) = slow_calls(self.admin).await?;
+        let (calls, slow) = self.worker.calls(&["claim", "fan_out", "report"]).await?;
         let mut walked = [0; TABLES.len()];
         for (table, walked) in TABLES.into_iter().zip(&mut walked) {
             let sql = format!(
@@ -202,29 +198,4 @@ async fn read_over_and_over(reader: &Client) -> Result<()> {
     loop {
         reader.batch_execute(READ).await?;
     }
-}
-
-/// How many calls of claim, fan_out and report the worker has counted, and how many took over 250 ms.
-async fn slow_calls(admin: SocketAddr) -> Result<(f64, f64)> {
-    let mut stream = TcpStream::connect(admin).await?;
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
-        .await?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await?;
-    let sum = |suffix: &str, bound: &str| -> f64 {
-        let name = format!("postrider_db_call_duration_seconds_{suffix}");
-        let counts = text.lines().filter(|line| {
-            line.starts_with(&name)
-                && line.contains(bound)
-                && ["claim", "fan_out", "report"]
-                    .iter()
-                    .any(|call| line.contains(&format!("call=\"{call}\"")))
-        });
-        counts
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum()
-    };
-    let all = sum("count", "");
-    Ok((all, all - sum("bucket", "le=\"0.25\"")))
 }
