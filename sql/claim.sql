@@ -3,6 +3,11 @@
 --
 -- Locks: the caller's workers row FOR KEY SHARE (a worker whose lease was ended must not own anything under
 -- its dead id), then endpoint_state FOR NO KEY UPDATE SKIP LOCKED, so that it waits for nobody.
+--
+-- Each endpoint that was claimed leaves a dead entry in the index of marks, and behind an old snapshot all of them stay.
+-- So a scan that walked many leaves a hint to the session (postrider.low_claim) where the next may begin. A mark may
+-- lie far in the past when it appears (an endpoint given up with old deliveries), so a hint holds for twenty times what
+-- the scan from the beginning takes, five seconds at most.
 
 create or replace function postrider.claim_endpoints(worker uuid, max_endpoints integer, include_owned boolean default false)
 returns table (endpoint_id bigint, pace_ahead_ms bigint, next_claim_in_ms bigint)
@@ -13,6 +18,11 @@ as $$
 declare
     v_now timestamptz;
     v_next timestamptz;
+    v_kept constant text[] := string_to_array(nullif(current_setting('postrider.low_claim', true), ''), '|');
+    v_low timestamptz := '-infinity';
+    v_until numeric;  -- seconds since 1970
+    v_began_s constant numeric := extract(epoch from clock_timestamp());
+    v_walked bigint;
 begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
@@ -30,21 +40,36 @@ begin
             select s.endpoint_id, 31536000000::bigint, null::bigint
               from postrider.endpoint_state s where s.owner = claim_endpoints.worker;
     end if;
+    -- The bounds: a clock may have been set back.
+    if v_kept[1]::numeric - v_began_s between 0 and 5 and to_timestamp(v_kept[2]::float8) <= v_now then
+        v_until := v_kept[1]::numeric;
+        v_low := to_timestamp(v_kept[2]::float8);
+    end if;
+    v_walked := postrider._walked('endpoint_state_claim');
     return query
         update postrider.endpoint_state s
            set owner = claim_endpoints.worker
-          from (select x.endpoint_id from postrider.endpoint_state x
-                 where x.owner is null and x.next_claim_at <= v_now
+          -- By its place, which is locked: by its id, all its dead versions would be walked.
+          from (select x.ctid as place from postrider.endpoint_state x
+                 where x.owner is null and x.next_claim_at between v_low and v_now
                  order by x.next_claim_at limit claim_endpoints.max_endpoints
                    for no key update skip locked) d
-         where s.endpoint_id = d.endpoint_id
+         where s.ctid = d.place
         returning s.endpoint_id,
                   coalesce(postrider._ms_until(s.pace_until, v_now), 0),
                   null::bigint;
     select x.next_claim_at into v_next
       from postrider.endpoint_state x
-     where x.owner is null and x.next_claim_at is not null
+     where x.owner is null and x.next_claim_at >= v_low
      order by x.next_claim_at limit 1;
+    v_walked := postrider._walked('endpoint_state_claim') - v_walked;
+    if v_until is null and v_walked > 2000 then
+        v_until := v_began_s + least(greatest((extract(epoch from clock_timestamp()) - v_began_s) * 20, 1), 5);
+    end if;
+    if v_until is not null then
+        -- A second less: of two marks, the earlier may become visible later.
+        perform set_config('postrider.low_claim', concat_ws('|', v_until, extract(epoch from least(v_next, v_now) - interval '1 s')), false);
+    end if;
     if v_next is not null then
         return query select null::bigint, null::bigint, postrider._ms_until(v_next, v_now);
     end if;

@@ -5,8 +5,7 @@
 -- so under that lock and sets no due_at before its now. A key is never updated: rows are added, the last is read, and
 -- what it replaced lies behind it, dead or not. In a column that is overwritten, every look would walk its old versions.
 --
--- The claim has none: a mark may lie far in the past when it appears (an endpoint given up with old deliveries), and
--- its index holds one entry an endpoint and change, not one a delivery. The key of outbox: see outbox_head.sql.
+-- The keys of outbox and of the claim are hints of a session: see outbox_head.sql and claim.sql.
 
 create or replace function postrider._walked(index_name text) returns bigint
 language plpgsql volatile

@@ -21,12 +21,13 @@ begin
                      where s.endpoint_id = any (release_endpoints.endpoint_ids) and s.owner = release_endpoints.worker
                      order by s.endpoint_id for no key update skip locked);
     v_now := postrider.now();
+    -- Before the owner goes, or each endpoint with nothing owed would pass through the index of those to be claimed.
+    perform postrider._mark(v_mine);
     update postrider.endpoint_state s
        set owner = null,
            pace_until = case when r.ahead_ms > 0 then v_now + make_interval(secs => r.ahead_ms / 1000.0) end
       from unnest(release_endpoints.endpoint_ids, release_endpoints.pace_ahead_ms) r (endpoint_id, ahead_ms)
      where s.endpoint_id = r.endpoint_id and s.endpoint_id = any (v_mine);
-    perform postrider._mark(v_mine);
     if exists (select from postrider.endpoint_state s
                 where s.endpoint_id = any (v_mine) and s.owner is null and s.next_claim_at <= v_now) then
         perform postrider._wake(null);

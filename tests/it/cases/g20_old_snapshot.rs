@@ -156,6 +156,47 @@ async fn g20_an_old_snapshot_makes_no_call_walk_all_dead_rows() {
     assert!(after[1]["fetch"].0 <= 2 * first[1]["fetch"].0 + 2000);
 }
 
+/// Each endpoint that is claimed and given up leaves dead entries in the index of marks.
+#[tokio::test]
+async fn g20_claims_of_endpoints_that_come_and_go_cost_the_same() {
+    const MANY: usize = 50;
+    let e = Engine::new().await;
+    let mut endpoints = Vec::new();
+    for _ in 0..MANY {
+        endpoints.push(e.endpoint("").await);
+    }
+    let worker = e.worker().await;
+    let old = e.session().await;
+    let begin = "begin isolation level repeatable read; select 1 from postrider.settings";
+    run(&old, begin).await;
+    let release = format!(
+        "select postrider.release_endpoints('{worker}', array(select endpoint_id from postrider.endpoint_state), array_fill(0::bigint, array[{MANY}]))"
+    );
+    // However slow this machine is.
+    let last = "select set_config('postrider.low_claim', extract(epoch from clock_timestamp()) + 4 || '|' || split_part(kept, '|', 2), false)
+                  from current_setting('postrider.low_claim', true) kept where kept <> ''";
+    let mut costs = Vec::new();
+    for _ in 0..100 {
+        run(
+            &e.sql,
+            "update postrider.endpoint_state set next_claim_at = postrider.now()",
+        )
+        .await;
+        e.pass(2).await;
+        run(&e.sql, last).await;
+        let mut round = Round::new();
+        let claimed = measured(&e.sql, &mut round, "claim", e.claim(worker, 100)).await;
+        assert_eq!(claimed.len(), MANY);
+        costs.push(round["claim"].0);
+        let kept: Vec<i64> = all(&e.sql, &release).await;
+        assert!(kept.is_empty());
+    }
+    let (walks, last) = costs.split_at(costs.len() - 10);
+    let (most, last) = (walks.iter().max().unwrap(), last.iter().max().unwrap());
+    assert!(*last < 500, "at most {most}, then {last}");
+    run(&old, "commit").await;
+}
+
 /// What a low key hides is found when the next scan is from the beginning: an event that became visible late.
 #[tokio::test]
 async fn g20_what_lies_below_a_low_key_is_found_soon() {
