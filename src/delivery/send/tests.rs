@@ -174,7 +174,7 @@ async fn the_clock_runs_over_the_whole_request() {
         read_request(&mut stream).await;
         for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" {
             let _ = stream.write_all(&[*byte]).await;
-            tokio::time::sleep(LIMIT / 8).await;
+            tokio::time::sleep(LIMIT / 2).await;
         }
     });
     for (url, _) in [silent.await, trickle.await] {
@@ -182,7 +182,8 @@ async fn the_clock_runs_over_the_whole_request() {
         let answer = send(&sender(), &url).await;
         assert_eq!(answer.http_status, None);
         assert_eq!(code(&answer), Some(ErrorCode::Timeout));
-        assert!(began.elapsed() < LIMIT * 3);
+        // Each byte in time, all of them in nineteen times it; between, for a machine that is slow.
+        assert!(began.elapsed() < LIMIT * 12);
     }
 }
 
