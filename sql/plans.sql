@@ -29,6 +29,7 @@ returns table (id uuid, tenant text, event_type text, endpoint_id bigint, delive
 language plpgsql stable
 set search_path to pg_catalog, pg_temp
 set plan_cache_mode to force_custom_plan
+set enable_seqscan to off
 as $$
 #variable_conflict use_column
 declare
@@ -37,8 +38,12 @@ declare
 begin
     select min(u.id::text collate "C")::uuid, max(u.id::text collate "C")::uuid into v_low, v_high from unnest(_events.ids) u (id);
     return query
-        select e.id, e.tenant, e.event_type, e.endpoint_id, e.deliver_at, e.created_at
-          from postrider.events e where e.id between v_low and v_high and e.id = any (_events.ids);
+        select e.*
+          from (select distinct u.id from unnest(_events.ids) u (id)) d
+         -- Row by row: a scan of what lies between looks cheap where it is newer than the statistics, or holds one old id.
+         cross join lateral (select x.id, x.tenant, x.event_type, x.endpoint_id, x.deliver_at, x.created_at
+                               from postrider.events x
+                              where x.id = d.id and x.id between v_low and v_high offset 0) e;
 end
 $$;
 comment on function postrider._events(uuid[]) is
