@@ -117,6 +117,8 @@ create table postrider.endpoint_stats (
     latency integer[] not null,
     summed boolean not null default false
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+-- Without a key: a publication of all tables would refuse to delete from it.
+alter table postrider.endpoint_stats replica identity full;
 create index endpoint_stats_endpoint on postrider.endpoint_stats (endpoint_id, hour);
 create index endpoint_stats_unsummed on postrider.endpoint_stats (endpoint_id) where not summed;
 create index endpoint_stats_hour on postrider.endpoint_stats (hour) where summed;

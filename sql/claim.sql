@@ -64,7 +64,8 @@ begin
      order by x.next_claim_at limit 1;
     v_walked := postrider._walked('endpoint_state_claim') - v_walked;
     if v_until is null and v_walked > 2000 then
-        v_until := v_began_s + least(greatest((extract(epoch from clock_timestamp()) - v_began_s) * 20, 1), 5);
+        v_until := extract(epoch from clock_timestamp());
+        v_until := v_until + least(greatest((v_until - v_began_s) * 20, 1), 5);
     end if;
     if v_until is not null then
         -- A second less: of two marks, the earlier may become visible later.

@@ -33,7 +33,6 @@ declare
     v_held bigint[];       -- endpoints that somebody holds
     v_resumed uuid[];      -- deferred deliveries made by this call: event, …
     v_resumed_at bigint[]; -- … endpoint
-    v_passed_over boolean; -- older events may be there
 begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
@@ -52,7 +51,7 @@ begin
         v_budget := v_budget - v_budget / 4;
     end if;
 
-    select h.event_ids, h.passed_over into v_ids, v_passed_over from postrider._outbox_head(1000) h;
+    v_ids := postrider._outbox_head(1000);
     -- Distinct endpoints, one index read each: an endpoint held for long has many.
     v_deferring := array(
         with recursive d (endpoint_id) as (
@@ -107,7 +106,7 @@ begin
         end if;
     end if;
     -- What is left of outbox after this call.
-    v_more := v_passed_over or cardinality(v_ids) = 1000
+    v_more := cardinality(v_ids) = 1000
         or coalesce(cardinality(v_done), 0) + coalesce(cardinality(v_large_found), 0) < cardinality(v_ids);
 
     if v_large is not null then

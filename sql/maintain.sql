@@ -3,7 +3,7 @@
 --
 -- Never holds up an emit: every lock is waited for at most 50 ms (lock_timeout below), a step that does not get
 -- its lock is left for the next run, and the one step that locks a parent (dropping an empty leaf) comes last.
--- Locks, in order: the maintain advisory lock (try only); default partitions (attach); old leaves ACCESS
+-- Locks, in order: the maintain advisory lock (try only); endpoint_stats rows, which nobody else locks; default partitions (attach); old leaves ACCESS
 -- EXCLUSIVE; endpoint_state rows SKIP LOCKED; pending rows SKIP LOCKED and with no endpoint's lock held or taken after; parents (drop).
 
 create or replace function postrider.maintain(catch_up boolean default false) returns jsonb
@@ -29,12 +29,20 @@ declare
     v_parent text;
     v_step integer;
     v_more boolean := false;
+    v_unsummed boolean := false;
     v_dropping timestamptz;
 begin
     perform postrider._require_read_committed();
     if not pg_try_advisory_xact_lock(1886352244, 3) then
         return jsonb_build_object('busy', true);
     end if;
+
+    -- History never holds up anything else.
+    begin
+        v_unsummed := postrider._sum_stats(100000);
+    exception when others then
+        raise warning 'postrider: statistics could not be summed: %', sqlerrm;
+    end;
 
     for v_old in
         select d.day from postrider._leaf_days() d (day)
@@ -57,7 +65,6 @@ begin
            select x.ctid from postrider.idempotency_keys x
             where x.event_id < postrider._uuid_floor(v_keep_from::timestamp at time zone 'UTC')
             order by x.event_id limit 50000 for update skip locked));
-    perform postrider._sum_stats();
     delete from postrider.endpoint_stats s where s.summed and s.hour < v_keep_from::timestamp at time zone 'UTC';
     delete from postrider.endpoint_secrets s where s.expires_at < v_now - interval '1 day';
     delete from postrider.alerts a where a.dismissed_at < v_keep_from::timestamp at time zone 'UTC';
@@ -109,13 +116,13 @@ begin
     end loop;
 
     return jsonb_build_object(
-        'busy', false, 'more', v_more or v_step = 5000, 'leaves_made', v_made, 'strays_moved', v_moved, 'days_emptied', v_emptied,
+        'busy', false, 'more', v_more or v_step = 5000 or v_unsummed, 'leaves_made', v_made, 'strays_moved', v_moved, 'days_emptied', v_emptied,
         'days_still_owed', v_owed, 'waiting_for_locks', v_busy, 'expired', v_expired, 'cancelled', v_cancelled,
         'leaves_dropped', v_dropped);
 end
 $$;
 comment on function postrider.maintain(boolean) is
-    'Makes partitions ahead, empties days past retention that hold nothing still owed (at most two a run unless asked to catch up), and ends deliveries past their time to live or of deleted endpoints. Returns what it did.';
+    'Makes partitions ahead, empties days past retention that hold nothing still owed (at most two a run unless asked to catch up), ends deliveries past their time to live or of deleted endpoints, and sums statistics. Returns what it did.';
 
 create or replace function postrider._expire_overdue(at timestamptz, max integer) returns integer
 language plpgsql

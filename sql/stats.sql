@@ -43,8 +43,8 @@ $$;
 comment on function postrider._count_attempts(timestamptz, bigint[], bigint[], bigint[], integer[], integer[]) is
     'Adds the attempts that moved something to endpoint_stats.';
 
--- Precondition: the caller holds the maintain advisory lock; nobody else deletes from endpoint_stats.
-create or replace function postrider._sum_stats() returns bigint
+-- Precondition: the caller holds the maintain advisory lock, without which nobody deletes from endpoint_stats.
+create or replace function postrider._sum_stats(max_rows integer) returns boolean
 language plpgsql
 set search_path to pg_catalog, pg_temp
 set enable_seqscan to off
@@ -54,7 +54,8 @@ declare
 begin
     with part as (
         delete from postrider.endpoint_stats s
-         where (s.endpoint_id, s.hour) in (select u.endpoint_id, u.hour from postrider.endpoint_stats u where not u.summed)
+         where (s.endpoint_id, s.hour) in (select u.endpoint_id, u.hour from postrider.endpoint_stats u
+                                          where not u.summed limit _sum_stats.max_rows)
         returning s.*
     ), latency as (
         select x.endpoint_id, x.hour, array_agg(x.count order by x.bucket) as latency
@@ -68,12 +69,13 @@ begin
           from part p group by p.endpoint_id, p.hour
     ), added as (
         insert into postrider.endpoint_stats (endpoint_id, hour, summed, delivered, failed, rate_limited, latency)
-        select t.endpoint_id, t.hour, true, t.delivered, t.failed, t.rate_limited, l.latency
-          from total t join latency l using (endpoint_id, hour)
+        select t.endpoint_id, t.hour, true, t.delivered, t.failed, t.rate_limited,
+               coalesce(l.latency, postrider._latency_histogram('{}'))
+          from total t left join latency l using (endpoint_id, hour)
     )
     select coalesce(sum(t.rows), 0) into v_rows from total t;
-    return v_rows;
+    return v_rows >= _sum_stats.max_rows;
 end
 $$;
-comment on function postrider._sum_stats() is
-    'Makes one row of the statistics of each endpoint and hour to which reports added some; how many rows it took.';
+comment on function postrider._sum_stats(integer) is
+    'Makes one row of the statistics of each endpoint and hour to which reports added some, looking at so many of those; whether there may be more.';

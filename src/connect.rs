@@ -6,7 +6,7 @@ mod tls;
 
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime};
 use futures_util::{StreamExt, stream};
 use postgres_native_tls::{MakeTlsConnector, TlsStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -209,6 +209,8 @@ impl Database {
         Pool::builder(manager)
             .max_size(size)
             .runtime(Runtime::Tokio1)
+            // What a session has learnt (plans, where outbox begins) is of use to the next call.
+            .queue_mode(QueueMode::Lifo)
             .create_timeout(Some(self.limit()))
             .build()
             .map_err(|e| ConnectError::Pool(e.to_string()))

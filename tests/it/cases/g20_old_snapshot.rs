@@ -43,7 +43,7 @@ async fn measured<T>(
 fn keep(far: (f64, &str), near: (f64, &str)) -> String {
     format!(
         "select set_config('postrider.low_outbox', concat_ws('|',
-             extract(epoch from clock_timestamp()) + {}, '{}', extract(epoch from clock_timestamp()) + {}, '{}'), false)",
+             extract(epoch from clock_timestamp()) + {}, '{}', extract(epoch from clock_timestamp()) + {}, '{}', 5), false)",
         far.0, far.1, near.0, near.1
     )
 }
@@ -57,7 +57,7 @@ const FAR: &str = "select split_part(current_setting('postrider.low_outbox'), '|
 /// Low keys last, however slow this machine is: some seconds without one cost a walk, which is not the case here.
 const LAST: &str = "select set_config('postrider.low_outbox', concat_ws('|',
                 extract(epoch from clock_timestamp()) + 4, k.kept[2],
-                extract(epoch from clock_timestamp()) + 0.9, k.kept[4]), false)
+                extract(epoch from clock_timestamp()) + 0.9, k.kept[4], 5), false)
     from (select string_to_array(nullif(current_setting('postrider.low_outbox', true), ''), '|')) k (kept)
    where k.kept is not null";
 
@@ -221,7 +221,7 @@ async fn g20_what_lies_below_a_low_key_is_found_soon() {
         run(&e.sql, &keep(far, near)).await;
         let found: i64 = one(
             &e.sql,
-            "select cardinality(event_ids)::bigint from postrider._outbox_head(10)",
+            "select cardinality(postrider._outbox_head(10))::bigint",
         )
         .await;
         assert_eq!(found, 1, "{far:?}");
@@ -229,28 +229,34 @@ async fn g20_what_lies_below_a_low_key_is_found_soon() {
     }
 }
 
-/// While newer events are found above the near key, older ones wait for it to end; where none are, they are
-/// found by the next call, and the call before asks for it.
+/// What a near key hides is found when it ends, though newer events are found above it all the time.
 #[tokio::test]
-async fn g20_what_lies_below_the_near_key_is_found_by_the_next_call() {
+async fn g20_what_lies_below_the_near_key_is_found_within_a_second() {
     let e = Engine::new().await;
     e.endpoint("").await;
     let worker = e.worker().await;
     let other = e.session().await;
-    run(&other, "begin; select postrider.emit_event('a.b', '{}')").await;
+    let late: Uuid = {
+        run(&other, "begin").await;
+        one(&other, "select postrider.emit_event('a.b', '{}')").await
+    };
     e.pass(2).await;
-    e.emit("'a.b', '{}'").await;
-    let key: String = one(
-        &e.sql,
-        "select postrider._uuid_floor(postrider.now() - interval '1 s')::text",
-    )
-    .await;
+    let key = "select postrider._uuid_floor(postrider.now() - interval '1 s')::text";
+    let key: String = one(&e.sql, key).await;
     run(&other, "commit").await;
+    e.emit("'a.b', '{}'").await;
     run(&e.sql, &keep((4.9, LOWEST), (0.9, &key))).await;
-    let (events, _, more, ..) = e.step(worker).await;
-    assert_eq!((events, more), (1, true));
-    let (events, _, more, ..) = e.step(worker).await;
-    assert_eq!((events, more), (1, false));
+    let began = Instant::now();
+    let waits = format!("postrider.outbox where event_id = '{late}'");
+    assert_eq!(e.step(worker).await.0, 1);
+    // If this machine was quick enough for it to hold.
+    assert!(count(&e.sql, &waits).await == 1 || began.elapsed() > Duration::from_millis(800));
+    eventually(LIMIT, async || {
+        e.emit("'a.b', '{}'").await;
+        e.step(worker).await;
+        (count(&e.sql, &waits).await == 0).then_some(())
+    })
+    .await;
 }
 
 /// An event that became visible late moves a low key; it does not end it, or each such event would cost a walk.
@@ -314,6 +320,11 @@ async fn g20_retries_and_replays_are_due_above_the_low_key() {
     let events = lane.owe(2).await;
     let late = "update postrider.pending set expires_at = postrider.now() - interval '1 min'";
     run(&e.sql, late).await;
+    let above = async |event: Uuid| -> bool {
+        let sql = "select p.due_at between (select max(k.low_due_at) from postrider.low_keys k) and postrider.now()
+                     from postrider.pending p where p.event_id = ";
+        one(&e.sql, &format!("{sql}'{event}'")).await
+    };
     let ahead = format!(
         "insert into postrider.low_keys values ({}, postrider.now() + interval '4 days')",
         lane.endpoint
@@ -321,20 +332,12 @@ async fn g20_retries_and_replays_are_due_above_the_low_key() {
     run(&e.sql, &ahead).await;
     lane.report(&[lane.attempt(events[0], 500), lane.attempt(events[1], 404)])
         .await;
+    assert!(above(events[0]).await);
     run(&e.sql, &ahead).await;
     let replay = format!(
         "select postrider.replay_delivery('{}', {})",
         events[1], lane.endpoint
     );
     run(&e.sql, &replay).await;
-    let above = "select array_agg(p.due_at between (select max(k.low_due_at) from postrider.low_keys k) and postrider.now())
-                   from postrider.pending p where p.event_id = any ($1)";
-    let above = above.replace("$1", &format!("'{{{}}}'", events[1]));
-    assert_eq!(one::<Vec<bool>>(&e.sql, &above).await, [true]);
-    // The other was due before the key was put ahead by this test.
-    let due = format!(
-        "select due_at <= postrider.now() from postrider.pending where event_id = '{}'",
-        events[0]
-    );
-    assert!(one::<bool>(&e.sql, &due).await);
+    assert!(above(events[1]).await);
 }
