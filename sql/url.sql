@@ -53,7 +53,9 @@ set search_path to pg_catalog, pg_temp
 as $$
 begin
     if host ~ '^\[[0-9A-Fa-f:.]+\]$' then
-        return family(btrim(host, '[]')::inet) = 6;
+        -- inet also takes an embedded IPv4 address with parts left out, which no client dials.
+        return family(btrim(host, '[]')::inet) = 6
+           and (host !~ '\.' or host ~ ':(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}\]$');
     end if;
     -- A last part that is a number makes it an IPv4 address; short, octal and hexadecimal spellings of those
     -- exist to get past checks.

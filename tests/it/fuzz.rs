@@ -50,6 +50,7 @@ async fn urls() {
         "[a-z0-9]{1,8}\\.(example|test|[0-9]{1,3}|0x[0-9a-f]{0,3})",
         "[0-9]{1,3}(\\.[0-9]{1,3}){0,4}",
         "\\[[0-9a-f:.]{0,24}\\]",
+        "\\[[0-9a-f]{0,4}::([0-9a-f]{1,4}:){0,5}[0-9]{0,3}(\\.[0-9]{0,3}){0,4}\\]",
         any::<u128>().prop_map(|bits| format!("[{}]", Ipv6Addr::from_bits(bits))),
         any::<u32>().prop_map(|bits| Ipv4Addr::from_bits(bits).to_string()),
         "[ -~]{0,16}",
