@@ -2,7 +2,8 @@
 --
 -- Locks, in order: endpoint_state of the endpoints reported on, ids ascending (of one that another transaction
 -- holds for long nothing is taken: `held`, report again); their pending rows, (event,
--- endpoint) ascending; then append-only tables. Every judgement is made in a statement after the locks.
+-- endpoint) ascending; then low_keys of those endpoints, which their lock covers, and append-only tables. Every
+-- judgement is made in a statement after the locks.
 --
 -- Idempotent: an attempt moves its delivery only if it is the next one of the current run, so a report
 -- repeated after its answer was lost changes nothing. A worker that no longer owns the endpoint can only

@@ -1,6 +1,6 @@
 -- Statistics by endpoint and hour: what they say is the sum of the rows. A report adds a row per endpoint, and maintain
 -- makes one of them. A row updated by each report would, behind an old snapshot, leave a version per report, and every
--- later update walks them all.
+-- later update walks them all. Locks: rows that only maintain deletes, under its advisory lock.
 
 create or replace function postrider._latency_histogram(durations_ms integer[]) returns integer[]
 language plpgsql immutable
