@@ -40,8 +40,9 @@ begin
     -- History never holds up anything else.
     begin
         v_unsummed := postrider._sum_stats(100000);
+        delete from postrider.endpoint_stats s where s.summed and s.hour < v_keep_from::timestamp at time zone 'UTC';
     exception when others then
-        raise warning 'postrider: statistics could not be summed: %', sqlerrm;
+        raise warning 'postrider: statistics could not be kept: %', sqlerrm;
     end;
 
     for v_old in
@@ -65,7 +66,6 @@ begin
            select x.ctid from postrider.idempotency_keys x
             where x.event_id < postrider._uuid_floor(v_keep_from::timestamp at time zone 'UTC')
             order by x.event_id limit 50000 for update skip locked));
-    delete from postrider.endpoint_stats s where s.summed and s.hour < v_keep_from::timestamp at time zone 'UTC';
     delete from postrider.endpoint_secrets s where s.expires_at < v_now - interval '1 day';
     delete from postrider.alerts a where a.dismissed_at < v_keep_from::timestamp at time zone 'UTC';
 

@@ -73,8 +73,7 @@ begin
         end if;
         v_ended_s := extract(epoch from clock_timestamp());
         if v_far is null then
-            v_far_for := greatest((v_ended_s - v_began_s) * 20, 1);
-            v_far_for := least(v_far_for, greatest(5, (v_ended_s - v_began_s) * 5));
+            v_far_for := least(greatest((v_ended_s - v_began_s) * 20, 1), greatest((v_ended_s - v_began_s) * 5, 5));
             v_far_until := v_ended_s + v_far_for;
         end if;
         v_near_until := v_ended_s + least((v_ended_s - v_began_s) * 20, 1);

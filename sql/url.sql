@@ -51,16 +51,18 @@ create or replace function postrider._is_host(host text) returns boolean
 language plpgsql immutable strict parallel safe
 set search_path to pg_catalog, pg_temp
 as $$
+declare
+    v_ipv4 constant text := '(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}';
 begin
     if host ~ '^\[[0-9A-Fa-f:.]+\]$' then
         -- inet also takes an embedded IPv4 address with parts left out, which no client dials.
         return family(btrim(host, '[]')::inet) = 6
-           and (host !~ '\.' or host ~ ':(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}\]$');
+           and (host !~ '\.' or host ~ (':' || v_ipv4 || '\]$'));
     end if;
     -- A last part that is a number makes it an IPv4 address; short, octal and hexadecimal spellings of those
     -- exist to get past checks.
     if host ~ '(^|\.)([0-9]+|0[xX][0-9A-Fa-f]*)$' then
-        return host ~ '^(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}$';
+        return host ~ ('^' || v_ipv4 || '$');
     end if;
     return length(host) <= 253
        and host ~ '^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$';

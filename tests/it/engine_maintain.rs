@@ -207,3 +207,33 @@ async fn statistics_are_summed_and_end_with_retention() {
     maintain(&e.sql).await;
     assert_eq!(count(&e.sql, "postrider.endpoint_stats").await, 0);
 }
+
+/// A table without a key needs a replica identity there, or Postgres refuses every delete from it.
+#[tokio::test]
+async fn a_publication_of_all_tables_does_not_stop_it() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    run(&e.sql, "create publication everything for all tables").await;
+    let event = lane.owe(1).await[0];
+    lane.report(&[lane.attempt(event, 200)]).await;
+    maintain(&e.sql).await;
+    assert_eq!(
+        count(&e.sql, "postrider.endpoint_stats where summed").await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn statistics_that_cannot_be_kept_hold_nothing_up() {
+    let lane = Lane::new("patient").await;
+    let e = &lane.engine;
+    lane.owe(1).await;
+    run(
+        &e.sql,
+        "alter table postrider.endpoint_stats rename to away",
+    )
+    .await;
+    e.pass(40 * DAY).await;
+    let done = maintain(&e.sql).await;
+    assert_eq!(done["expired"], 1, "{done}");
+}

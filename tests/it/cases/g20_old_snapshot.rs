@@ -39,6 +39,14 @@ async fn measured<T>(
     result
 }
 
+/// A transaction that keeps every row that dies after it.
+async fn old_snapshot(e: &Engine) -> Client {
+    let old = e.session().await;
+    let begin = "begin isolation level repeatable read; select 1 from postrider.settings";
+    run(&old, begin).await;
+    old
+}
+
 /// Keys of outbox: where to begin, until when (far, near), in seconds from now, each with the key.
 fn keep(far: (f64, &str), near: (f64, &str)) -> String {
     format!(
@@ -115,17 +123,15 @@ async fn g20_an_old_snapshot_makes_no_call_walk_all_dead_rows() {
     let deliveries = wanted.map_or(20_000, |n| n.parse().unwrap());
     // The versions of the endpoints' own rows add up too, slowly: four a claim and release.
     let scale = u32::try_from(deliveries / 20_000).unwrap().max(1);
-    let e = Engine::new().await;
+    let e = &Engine::new().await;
     for _ in 0..ENDPOINTS {
         e.endpoint("").await;
     }
     let worker = e.worker().await;
-    let old = e.session().await;
-    let begin = "begin isolation level repeatable read; select 1 from postrider.settings";
-    run(&old, begin).await;
+    let old = old_snapshot(e).await;
     let mut rounds = Vec::new();
     for n in 0..deliveries / (EVENTS * ENDPOINTS) {
-        rounds.push(round(&e, worker, n).await);
+        rounds.push(round(e, worker, n).await);
     }
     let (first, last) = (&rounds[..10], &rounds[rounds.len() - 10..]);
     for name in ["fan_out", "claim", "fetch", "report", "release"] {
@@ -151,7 +157,7 @@ async fn g20_an_old_snapshot_makes_no_call_walk_all_dead_rows() {
     assert!(!full || is <= 2 * was, "{was:?}, then {is:?}");
     assert_eq!(count(&e.sql, "postrider.pending").await, 0);
     run(&old, "commit").await;
-    let after: Vec<Round> = [round(&e, worker, 0).await, round(&e, worker, 1).await].into();
+    let after: Vec<Round> = [round(e, worker, 0).await, round(e, worker, 1).await].into();
     println!("without it: {after:?}");
     assert!(after[1]["fetch"].0 <= 2 * first[1]["fetch"].0 + 2000);
 }
@@ -160,15 +166,13 @@ async fn g20_an_old_snapshot_makes_no_call_walk_all_dead_rows() {
 #[tokio::test]
 async fn g20_claims_of_endpoints_that_come_and_go_cost_the_same() {
     const MANY: usize = 50;
-    let e = Engine::new().await;
+    let e = &Engine::new().await;
     let mut endpoints = Vec::new();
     for _ in 0..MANY {
         endpoints.push(e.endpoint("").await);
     }
     let worker = e.worker().await;
-    let old = e.session().await;
-    let begin = "begin isolation level repeatable read; select 1 from postrider.settings";
-    run(&old, begin).await;
+    let old = old_snapshot(e).await;
     let release = format!(
         "select postrider.release_endpoints('{worker}', array(select endpoint_id from postrider.endpoint_state), array_fill(0::bigint, array[{MANY}]))"
     );
@@ -200,7 +204,7 @@ async fn g20_claims_of_endpoints_that_come_and_go_cost_the_same() {
 /// What a low key hides is found when the next scan is from the beginning: an event that became visible late.
 #[tokio::test]
 async fn g20_what_lies_below_a_low_key_is_found_soon() {
-    let e = Engine::new().await;
+    let e = &Engine::new().await;
     e.endpoint("").await;
     let worker = e.worker().await;
     // A key of the clock's: one ahead of it is of no use.
@@ -232,7 +236,7 @@ async fn g20_what_lies_below_a_low_key_is_found_soon() {
 /// What a near key hides is found when it ends, though newer events are found above it all the time.
 #[tokio::test]
 async fn g20_what_lies_below_the_near_key_is_found_within_a_second() {
-    let e = Engine::new().await;
+    let e = &Engine::new().await;
     e.endpoint("").await;
     let worker = e.worker().await;
     let other = e.session().await;
@@ -262,7 +266,7 @@ async fn g20_what_lies_below_the_near_key_is_found_within_a_second() {
 /// An event that became visible late moves a low key; it does not end it, or each such event would cost a walk.
 #[tokio::test]
 async fn g20_a_low_key_survives_what_was_emitted_before_and_committed_after() {
-    let e = Engine::new().await;
+    let e = &Engine::new().await;
     e.endpoint("").await;
     let worker = e.worker().await;
     let other = e.session().await;
@@ -290,9 +294,7 @@ async fn g20_many_small_reports_cost_the_same_behind_an_old_snapshot() {
     let lane = Lane::new("patient").await;
     let e = &lane.engine;
     let events = lane.owe(600).await;
-    let old = e.session().await;
-    let begin = "begin isolation level repeatable read; select 1 from postrider.settings";
-    run(&old, begin).await;
+    let old = old_snapshot(e).await;
     // But for pending, whose low keys are raised only where they save some hundred entries.
     let walked = format!("{WALKED} and c.relname <> 'pending'");
     let mut costs = Vec::new();
