@@ -35,6 +35,7 @@ pub const SQL: &[(&str, &str)] = &[
     file!("sql", "lock.sql"),
     file!("sql", "low_keys.sql"),
     file!("sql", "outbox_head.sql"),
+    file!("sql", "outbox_sweep.sql"),
     file!("sql", "url.sql"),
     file!("sql", "headers.sql"),
     file!("sql", "secrets.sql"),

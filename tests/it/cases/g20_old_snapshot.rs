@@ -47,12 +47,12 @@ async fn old_snapshot(e: &Engine) -> Client {
     old
 }
 
-/// Keys of outbox: where to begin, until when (far, near), in seconds from now, each with the key.
-fn keep(far: (f64, &str), near: (f64, &str)) -> String {
+/// Keys of outbox: far, near, how many seconds from now near holds, and how many ago the sweep took its one step.
+fn keep(far: &str, near: (f64, &str), swept_s: f64) -> String {
     format!(
-        "select set_config('postrider.low_outbox', concat_ws('|',
-             extract(epoch from clock_timestamp()) + {}, '{}', extract(epoch from clock_timestamp()) + {}, '{}', 5), false)",
-        far.0, far.1, near.0, near.1
+        "select set_config('postrider.outbox_keys', concat_ws('|', '{far}', '{}', t.now + {}, '', 1, t.now - {swept_s}, t.now - {swept_s}, 0), false)
+           from (select extract(epoch from clock_timestamp()) as now) t",
+        near.1, near.0
     )
 }
 
@@ -60,13 +60,12 @@ const LOWEST: &str = "00000000-0000-0000-0000-000000000000";
 const HIGHEST: &str = "ffffffff-ffff-7fff-bfff-ffffffffffff";
 
 /// The far key of this session.
-const FAR: &str = "select split_part(current_setting('postrider.low_outbox'), '|', 2)";
+const FAR: &str = "select split_part(current_setting('postrider.outbox_keys'), '|', 1)";
 
-/// Low keys last, however slow this machine is: some seconds without one cost a walk, which is not the case here.
-const LAST: &str = "select set_config('postrider.low_outbox', concat_ws('|',
-                extract(epoch from clock_timestamp()) + 4, k.kept[2],
-                extract(epoch from clock_timestamp()) + 0.9, k.kept[4], 5), false)
-    from (select string_to_array(nullif(current_setting('postrider.low_outbox', true), ''), '|')) k (kept)
+/// Near lasts, however slow this machine is: some seconds without it cost a walk, which is not the case here.
+const LAST: &str = "select set_config('postrider.outbox_keys',
+               array_to_string(k.kept[1:2] || (extract(epoch from clock_timestamp()) + 0.9)::text || k.kept[4:8], '|'), false)
+    from (select string_to_array(nullif(current_setting('postrider.outbox_keys', true), ''), '|')) k (kept)
    where k.kept is not null";
 
 const ENDPOINTS: usize = 4;
@@ -212,25 +211,65 @@ async fn g20_what_lies_below_a_low_key_is_found_soon() {
     e.emit("'a.b', '{}'").await;
     e.pass(3).await;
     let key: String = one(&e.sql, now).await;
-    run(&e.sql, &keep((0.7, &key), (0.0, &key))).await;
+    run(&e.sql, &keep(&key, (0.0, &key), 0.0)).await;
     assert_eq!(e.step(worker).await.0, 0);
     eventually(LIMIT, async || (e.step(worker).await.0 == 1).then_some(())).await;
-    // Kept before the clock was set back: whether the time says so or the key.
-    for (far, near) in [
-        ((6.0, &*key), (0.5, &*key)),
-        ((4.0, HIGHEST), (0.5, HIGHEST)),
+    // Kept before the clock was set back: whether a key says so, the end of one, or the times of the sweep.
+    for keep in [
+        keep(HIGHEST, (0.5, HIGHEST), 0.0),
+        keep(LOWEST, (6.0, &key), 0.0),
+        keep(&key, (0.5, &key), -3600.0),
     ] {
         e.emit("'a.b', '{}'").await;
         run(&e.sql, "update postrider.outbox set event_id = postrider._uuid_floor(postrider._uuid_time(event_id) - interval '2 s')").await;
-        run(&e.sql, &keep(far, near)).await;
+        run(&e.sql, &keep).await;
         let found: i64 = one(
             &e.sql,
             "select cardinality(postrider._outbox_head(10))::bigint",
         )
         .await;
-        assert_eq!(found, 1, "{far:?}");
+        assert_eq!(found, 1, "{keep}");
         run(&e.sql, "delete from postrider.outbox").await;
     }
+}
+
+/// The sweep below a low key takes a bounded step a call, and does not leave a window in which it found something.
+#[tokio::test]
+async fn g20_what_lies_below_a_low_key_is_swept_in_steps() {
+    let e = &Engine::new().await;
+    let old = old_snapshot(e).await;
+    let dead = "insert into postrider.outbox (event_id)
+                select postrider._uuid_v7(postrider.now() - i * interval '1 ms') from generate_series(1, 60000) i;
+                delete from postrider.outbox";
+    run(&e.sql, dead).await;
+    let late = "insert into postrider.outbox (event_id) values (postrider._uuid_v7(postrider.now() - interval '40 s'))";
+    run(&e.sql, late).await;
+    // As if the last step were so long ago that a millisecond's is due.
+    let step = "select cardinality(s.events)::bigint, set_config('postrider.sweep', array_to_string(s.sweep, '|'), false)
+                  from postrider._sweep_outbox(postrider._uuid_floor(postrider.now()),
+                           (select k.kept[1:2] || (extract(epoch from clock_timestamp()) - 0.021)::text || k.kept[4:5]
+                              from (select string_to_array(current_setting('postrider.sweep'), '|')) k (kept)), 10) s";
+    run(&e.sql, "set postrider.sweep = '|0|0|0|0'").await;
+    let (mut found, mut walked) = (0, 0);
+    let ended = eventually(LIMIT, async || {
+        let mut round = Round::new();
+        let events: i64 = measured(&e.sql, &mut round, "step", one(&e.sql, step)).await;
+        found += events;
+        assert!(round["step"].0 < 30_000, "{round:?} at once");
+        walked += round["step"].0;
+        match found {
+            // The caller may have taken none.
+            0 => assert!(walked < 50_000, "passed what was there"),
+            3 => run(&e.sql, "delete from postrider.outbox").await,
+            _ => {}
+        }
+        let sweep: String = one(&e.sql, "select current_setting('postrider.sweep')").await;
+        sweep.starts_with('|').then_some(sweep)
+    })
+    .await;
+    assert_eq!(found, 3);
+    assert!((60_000..80_000).contains(&walked), "{ended}: {walked}");
+    run(&old, "commit").await;
 }
 
 /// What a near key hides is found when it ends, though newer events are found above it all the time.
@@ -249,7 +288,7 @@ async fn g20_what_lies_below_the_near_key_is_found_within_a_second() {
     let key: String = one(&e.sql, key).await;
     run(&other, "commit").await;
     e.emit("'a.b', '{}'").await;
-    run(&e.sql, &keep((4.9, LOWEST), (0.9, &key))).await;
+    run(&e.sql, &keep(LOWEST, (0.9, &key), 0.0)).await;
     let began = Instant::now();
     let waits = format!("postrider.outbox where event_id = '{late}'");
     assert_eq!(e.step(worker).await.0, 1);
@@ -273,12 +312,12 @@ async fn g20_a_low_key_survives_what_was_emitted_before_and_committed_after() {
     run(&other, "begin; select postrider.emit_event('a.b', '{}')").await;
     e.pass(30).await;
     e.emit("'a.b', '{}'").await;
-    let keep = keep((4.5, LOWEST), (0.0, LOWEST));
+    let keep = keep(LOWEST, (0.0, LOWEST), 0.0);
     run(&e.sql, &keep).await;
     assert_eq!(e.step(worker).await.0, 1);
     run(&other, "commit").await;
     let before: String = one(&e.sql, FAR).await;
-    // It lies below the key, and so is found when that has ended; a key below it finds it at once.
+    // It lies below the key, and so is found by the sweep; a key below it finds it at once.
     run(&e.sql, &keep).await;
     assert_eq!(e.step(worker).await.0, 1);
     let after: String = one(&e.sql, FAR).await;
