@@ -7,8 +7,19 @@
 -- by a later call. It reads events in the same transaction that writes pending: that read's lock on the leaf
 -- keeps retention's TRUNCATE away.
 
+-- A function whose result has another form cannot be replaced.
+do $$
+begin
+    if not exists (select from pg_catalog.pg_proc p
+                    where p.oid = pg_catalog.to_regprocedure('postrider.fan_out(uuid, integer)')
+                      and 'claimable' = any (p.proargnames)) then
+        drop function if exists postrider.fan_out(uuid, integer), postrider._fan_out(uuid, integer, boolean);
+    end if;
+end
+$$;
+
 create or replace function postrider._fan_out(worker uuid, max_deliveries integer, patient boolean)
-returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[])
+returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[], claimable boolean)
 language plpgsql
 set search_path to pg_catalog, pg_temp
 as $$
@@ -36,7 +47,7 @@ declare
 begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
-    events := 0; deliveries := 0; more := false; busy := false; due := '{}';
+    events := 0; deliveries := 0; more := false; busy := false; due := '{}'; claimable := false;
     if not pg_try_advisory_xact_lock(1886352244, 2) then
         busy := true;
         return next;
@@ -210,13 +221,13 @@ begin
                                               s.paused_until, s.lapsed_until),
                         least(s.next_claim_at, d.due_at))
     )
-    select array_agg(d.endpoint_id order by d.endpoint_id) filter (where s.owner = _fan_out.worker),
-           array_agg(distinct s.owner) filter (where s.owner <> _fan_out.worker),
-           bool_or(s.owner is null),
+    select array_agg(d.endpoint_id order by d.endpoint_id) filter (where s.owner = _fan_out.worker and d.due_at <= v_now),
+           array_agg(distinct s.owner) filter (where s.owner <> _fan_out.worker and d.due_at <= v_now),
+           bool_or(d.due_at <= v_now) filter (where s.owner is null),
+           coalesce(bool_or(s.owner is null), false),
            coalesce((select count(*) from added), 0)
-      into due, v_owners, v_unowned, deliveries
-      from earliest d join postrider.endpoint_state s on s.endpoint_id = d.endpoint_id
-     where d.due_at <= v_now;
+      into due, v_owners, v_unowned, claimable, deliveries
+      from earliest d join postrider.endpoint_state s on s.endpoint_id = d.endpoint_id;
 
     foreach v_owner in array coalesce(v_owners, '{}') loop
         perform postrider._wake(v_owner);
@@ -235,7 +246,7 @@ comment on function postrider._fan_out(uuid, integer, boolean) is
     'What fan_out does; patient: it waits for endpoints that another call of the engine holds.';
 
 create or replace function postrider.fan_out(worker uuid, max_deliveries integer default 2000)
-returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[])
+returns table (events integer, deliveries integer, more boolean, busy boolean, due bigint[], claimable boolean)
 language plpgsql security definer
 set search_path to pg_catalog, pg_temp
 as $$
@@ -244,15 +255,15 @@ begin
     -- In one sub-transaction, so that what was locked is let go, and what is locked and then written is so by one
     -- transaction id.
     begin
-        return query select f.events, f.deliveries, f.more, f.busy, f.due
+        return query select f.events, f.deliveries, f.more, f.busy, f.due, f.claimable
                        from postrider._fan_out(fan_out.worker, fan_out.max_deliveries, true) f;
         return;
     exception when lock_not_available or deadlock_detected then
         null;
     end;
-    return query select f.events, f.deliveries, f.more, f.busy, f.due
+    return query select f.events, f.deliveries, f.more, f.busy, f.due, f.claimable
                    from postrider._fan_out(fan_out.worker, fan_out.max_deliveries, false) f;
 end
 $$;
 comment on function postrider.fan_out(uuid, integer) is
-    'Turns events of the outbox into deliveries; due: endpoints of the caller that have work now; more: call again; busy: another worker is at it.';
+    'Turns events of the outbox into deliveries; due: endpoints of the caller that have work now; claimable: endpoints of nobody have some, now or later; more: call again; busy: another worker is at it.';

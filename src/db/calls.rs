@@ -147,7 +147,7 @@ impl Db {
     pub async fn fan_out(&self, worker: Uuid) -> Result<FanOut, DbError> {
         let rows = self
             .call(
-                "select events, deliveries, more, busy, due from postrider.fan_out($1)",
+                "select events, deliveries, more, busy, due, claimable from postrider.fan_out($1)",
                 &[(&worker, Type::UUID)],
             )
             .await?;
@@ -160,6 +160,7 @@ impl Db {
             more: row.try_get(2)?,
             busy: row.try_get(3)?,
             due: row.try_get(4)?,
+            claimable: row.try_get(5)?,
         })
     }
 

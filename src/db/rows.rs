@@ -28,6 +28,8 @@ pub struct FanOut {
     pub busy: bool,
     /// Endpoints of this worker that have work now.
     pub due: Vec<i64>,
+    /// Whether endpoints that nobody owns have work, now or later.
+    pub claimable: bool,
 }
 
 /// An endpoint taken.

@@ -254,6 +254,7 @@ impl Engine {
         if now >= self.poll_at {
             self.poll_at = now + self.options.poll_interval;
             self.adopt = true;
+            self.claim_wanted = true;
             self.refresh_all(now);
         }
         if self.refresh_at.is_some_and(|at| at <= now) {

@@ -12,6 +12,8 @@ use crate::db::{Claim, DbError, FanOut, Fetched, WantedRefill};
 
 /// Most endpoints in one fetch.
 const MOST_ENDPOINTS: usize = 200;
+/// How long after a claim failed the next is tried.
+const CLAIM_AGAIN: Duration = Duration::from_millis(200);
 /// Most bytes of bodies that one fetch brings.
 const MOST_BYTES: i64 = 8 << 20;
 /// Bodies held in queues beyond which only one more at a time is fetched.
@@ -22,7 +24,6 @@ impl Engine {
     pub(super) fn look(&mut self, now: Instant) {
         if now >= self.look.at() && !self.fanning_out {
             self.fan_out_wanted = true;
-            self.claim_wanted = true;
             self.look.looked(now);
         }
         if self.fan_out_wanted && !self.fanning_out {
@@ -66,13 +67,13 @@ impl Engine {
             self.telemetry
                 .metrics
                 .fan_out(fan_out.events, fan_out.deliveries);
-            self.claim_wanted = true;
             self.look.soon(now);
         }
         if fan_out.busy {
             self.look.again(now);
         }
         self.fan_out_wanted |= fan_out.more;
+        self.claim_wanted |= fan_out.claimable;
         for id in fan_out.due {
             if let Some(owned) = self.endpoints.get_mut(&id) {
                 owned.poke(now);
@@ -92,6 +93,7 @@ impl Engine {
         let Ok(claim) = result else {
             // It may have been carried out all the same: the next one asks what is owned.
             self.adopt = true;
+            self.claim_at = Some(now + CLAIM_AGAIN);
             self.telemetry.health.claim_failed();
             return;
         };

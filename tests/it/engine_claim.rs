@@ -206,3 +206,25 @@ async fn an_endpoint_has_one_owner() {
         200
     );
 }
+
+/// For a row's lock its COMMIT would wait for the disk, each time a worker looks.
+#[tokio::test]
+async fn a_claim_of_nothing_writes_nothing() {
+    let e = Engine::new().await;
+    let endpoint = e.endpoint("").await;
+    let worker = e.worker().await;
+    let wrote = "select pg_current_xact_id_if_assigned() is not null";
+    for owed in [false, true] {
+        run(&e.sql, "begin").await;
+        let claimed = e.claim(worker, 10).await;
+        assert_eq!(one::<bool>(&e.sql, wrote).await, owed);
+        run(&e.sql, "commit").await;
+        assert_eq!(claimed, if owed { vec![endpoint] } else { vec![] });
+        e.emit("'a.b', '{}'").await;
+        e.fan_out().await;
+    }
+    run(&e.sql, "delete from postrider.workers").await;
+    let sql = format!("select from postrider.claim_endpoints('{worker}', 1)");
+    let refused = e.sql.batch_execute(&sql).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "PR021");
+}

@@ -247,3 +247,21 @@ async fn no_delivery_is_due_below_the_lowest_live_key_or_after_the_clock() {
     );
     assert!(one::<bool>(&e.sql, &sql).await);
 }
+
+/// So that whoever fanned out claims then, and only then, heard or not.
+#[tokio::test]
+async fn it_says_whether_there_is_something_to_claim() {
+    let e = Engine::new().await;
+    e.endpoint("").await;
+    let worker = e.worker().await;
+    let claimable = format!("select claimable from postrider.fan_out('{worker}')");
+    assert!(!one::<bool>(&e.sql, &claimable).await);
+    let later = "'a.b', '{}', deliver_at => postrider.now() + interval '1 h'";
+    for arguments in [later, "'a.b', '{}'"] {
+        e.emit(arguments).await;
+        assert!(one::<bool>(&e.sql, &claimable).await);
+    }
+    assert_eq!(e.claim(worker, 10).await.len(), 1);
+    e.emit("'a.b', '{}'").await;
+    assert!(!one::<bool>(&e.sql, &claimable).await);
+}
