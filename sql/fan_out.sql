@@ -32,7 +32,9 @@ declare
     v_large_found uuid[];
     v_budget integer := _fan_out.max_deliveries;
     v_events uuid[];       -- one element per delivery, with …
-    v_endpoints bigint[];  -- … its endpoint
+    v_endpoints bigint[];  -- … its endpoint, …
+    v_deliver_at timestamptz[];
+    v_created_at timestamptz[];
     v_done uuid[];         -- events whose outbox row goes
     v_last bigint;
     v_count integer;
@@ -82,8 +84,7 @@ begin
     -- the budget.
     perform postrider._plan_for(cardinality(v_ids));
     with event as materialized (
-        select e.id, e.tenant, e.event_type, e.endpoint_id
-          from postrider._events(v_ids) e
+        select e.* from postrider._events(v_ids) e
     ), type as materialized (
         select distinct e.tenant, e.event_type from event e where e.endpoint_id is null
     ), subscriber as materialized (
@@ -92,22 +93,22 @@ begin
                        from postrider._subscribers(t.tenant, t.event_type, 0, v_budget + 1) s (endpoint_id)) as endpoints
           from type t
     ), owed as materialized (
-        select e.id, case when e.endpoint_id is null then s.endpoints else array[e.endpoint_id] end as endpoints
+        select e.id, e.deliver_at, e.created_at,
+               case when e.endpoint_id is null then s.endpoints else array[e.endpoint_id] end as endpoints
           from event e
           left join subscriber s on s.tenant = e.tenant and s.event_type = e.event_type
     ), fitting as materialized (
-        select o.id, o.endpoints,
+        select o.*,
                sum(cardinality(o.endpoints)) over (order by o.id) as upto
           from owed o
          where cardinality(o.endpoints) <= v_budget
     )
     select (select array_agg(o.id order by o.id) from owed o where cardinality(o.endpoints) > v_budget),
            (select array_agg(f.id order by f.id) from fitting f where f.upto <= v_budget),
-           array_agg(x.id order by x.id, x.endpoint_id),
-           array_agg(x.endpoint_id order by x.id, x.endpoint_id)
-      into v_large_found, v_done, v_events, v_endpoints
-      from (select f.id, u.endpoint_id from fitting f, unnest(f.endpoints) u (endpoint_id)
-             where f.upto <= v_budget) x;
+           coalesce(array_agg(x.id), '{}'), coalesce(array_agg(x.endpoint_id), '{}'), array_agg(x.deliver_at), array_agg(x.created_at)
+      into v_large_found, v_done, v_events, v_endpoints, v_deliver_at, v_created_at
+      from (select f.id, u.endpoint_id, f.deliver_at, f.created_at from fitting f, unnest(f.endpoints) u (endpoint_id)
+             where f.upto <= v_budget order by f.id, u.endpoint_id) x;
 
     if v_large_found is not null then
         update postrider.outbox o set after_endpoint = 0 where o.event_id = any (v_large_found);
@@ -121,16 +122,16 @@ begin
         or coalesce(cardinality(v_done), 0) + coalesce(cardinality(v_large_found), 0) < cardinality(v_ids);
 
     if v_large is not null then
-        v_budget := greatest(_fan_out.max_deliveries - coalesce(cardinality(v_endpoints), 0), 1);
+        v_budget := greatest(_fan_out.max_deliveries - cardinality(v_endpoints), 1);
         with step as (
-            select s.endpoint_id
+            select s.endpoint_id, e.deliver_at, e.created_at
               from postrider._events(array[v_large]) e,
                    postrider._subscribers(e.tenant, e.event_type, v_large_after, v_budget) s (endpoint_id)
         )
-        select coalesce(v_events, '{}') || coalesce(array_agg(v_large), '{}'),
-               coalesce(v_endpoints, '{}') || coalesce(array_agg(t.endpoint_id order by t.endpoint_id), '{}'),
+        select v_events || array_agg(v_large), v_endpoints || array_agg(t.endpoint_id order by t.endpoint_id),
+               v_deliver_at || array_agg(t.deliver_at), v_created_at || array_agg(t.created_at),
                max(t.endpoint_id), count(*)
-          into v_events, v_endpoints, v_last, v_count
+          into v_events, v_endpoints, v_deliver_at, v_created_at, v_last, v_count
           from step t;
         if v_count < v_budget then
             v_done := v_done || v_large;
@@ -143,8 +144,6 @@ begin
     delete from postrider.outbox o where o.event_id = any (v_done);
     v_more := v_more or exists (select from postrider.outbox o where o.after_endpoint is not null);
 
-    v_events := coalesce(v_events, '{}');
-    v_endpoints := coalesce(v_endpoints, '{}');
     v_held := postrider._lock_endpoints(v_endpoints || v_deferring, v_deferring, _fan_out.patient);
     v_now := postrider.now();
 
@@ -169,25 +168,28 @@ begin
         insert into postrider.deferred (endpoint_id, event_id)
         select u.endpoint_id, u.event_id from unnest(v_events, v_endpoints) u (event_id, endpoint_id)
          where u.endpoint_id = any (v_held);
-        select coalesce(array_agg(u.event_id), '{}'), coalesce(array_agg(u.endpoint_id), '{}')
-          into v_events, v_endpoints
-          from unnest(v_events, v_endpoints) u (event_id, endpoint_id)
+        select coalesce(array_agg(u.event_id), '{}'), coalesce(array_agg(u.endpoint_id), '{}'),
+               array_agg(u.deliver_at), array_agg(u.created_at)
+          into v_events, v_endpoints, v_deliver_at, v_created_at
+          from unnest(v_events, v_endpoints, v_deliver_at, v_created_at) u (event_id, endpoint_id, deliver_at, created_at)
          where u.endpoint_id <> all (v_held);
     end if;
-    v_events := v_events || v_resumed;
-    v_endpoints := v_endpoints || v_resumed_at;
+    if v_resumed is not null then
+        select v_events || array_agg(u.event_id), v_endpoints || array_agg(u.endpoint_id),
+               v_deliver_at || array_agg(e.deliver_at), v_created_at || array_agg(e.created_at)
+          into v_events, v_endpoints, v_deliver_at, v_created_at
+          from unnest(v_resumed, v_resumed_at) u (event_id, endpoint_id)
+          join postrider._events(v_resumed) e on e.id = u.event_id;
+    end if;
     perform postrider._plan_for(cardinality(v_events));
     perform postrider._lower_low_due(v_endpoints, v_now);
 
     -- A new statement: endpoints and state are as of the locks.
-    with owed as (
-        select u.event_id, u.endpoint_id from unnest(v_events, v_endpoints) u (event_id, endpoint_id)
-    ), judged as materialized (
+    with judged as materialized (
         select o.event_id, o.endpoint_id, s.disabled_at, n.deleted_at, p.when_disabled,
-               greatest(v_now, e.deliver_at) as due_at,
-               coalesce(e.deliver_at, e.created_at) + p.time_to_live as expires_at
-          from owed o
-          join postrider._events(v_events) e on e.id = o.event_id
+               greatest(v_now, o.deliver_at) as due_at,
+               coalesce(o.deliver_at, o.created_at) + p.time_to_live as expires_at
+          from unnest(v_events, v_endpoints, v_deliver_at, v_created_at) o (event_id, endpoint_id, deliver_at, created_at)
           join postrider.endpoints n on n.id = o.endpoint_id
           join postrider.policies p on p.name = n.policy
           left join postrider.endpoint_state s on s.endpoint_id = o.endpoint_id
