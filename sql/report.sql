@@ -1,9 +1,10 @@
 -- report_attempts: takes a batch of attempts, settles their deliveries, counts failures, writes history.
 --
 -- Locks, in order: endpoint_state of the endpoints reported on, ids ascending (of one that another transaction
--- holds for long nothing is taken: `held`, report again); their pending rows, (event,
--- endpoint) ascending; then low_keys of those endpoints, which their lock covers, and append-only tables. Every
--- judgement is made in a statement after the locks.
+-- holds for long nothing is taken: `held`, report again), which cover their pending rows but for one thing: whoever ends
+-- what is expired, or owed by a deleted endpoint, locks the row alone. So the statement that judges counts what it
+-- wrote, and where that is less than it judged the call begins anew. Then low_keys of those endpoints, which their lock
+-- covers, and append-only tables. Every judgement is made in a statement after the locks.
 --
 -- Idempotent: an attempt moves its delivery only if it is the next one of the current run, so a report
 -- repeated after its answer was lost changes nothing. A worker that no longer owns the endpoint can only
@@ -24,6 +25,7 @@ as $$
 declare
     v_now timestamptz;
     v_moved bigint[];
+    v_written bigint;
     v_lost boolean := false;
     v_held bigint[];
     v_ids bigint[];          -- the endpoints reported on, and …
@@ -51,13 +53,6 @@ begin
             return;
         end if;
     end if;
-    -- Row by row, here and below: `offset 0` keeps the plan from beginning with pending, which looks empty to it
-    -- when all it holds is dead.
-    perform from (select r.event_id, r.endpoint_id
-                    from unnest(_report_attempts.event_ids, _report_attempts.endpoint_ids) r (event_id, endpoint_id)
-                   order by r.event_id, r.endpoint_id offset 0) r
-      cross join lateral (select from postrider.pending p
-                           where p.event_id = r.event_id and p.endpoint_id = r.endpoint_id offset 0 for update) p;
     v_now := postrider.now();
     perform postrider._lower_low_due(_report_attempts.endpoint_ids, v_now);
 
@@ -82,6 +77,8 @@ begin
                    and (s.enabled_at is null or r.started_at >= s.enabled_at) as gone
           from reported r
           join postrider.endpoint_state s on s.endpoint_id = r.endpoint_id
+         -- Row by row: `offset 0` keeps the plan from beginning with pending, which looks empty to it when all it
+         -- holds is dead.
          cross join lateral (select x.*, x.ctid as place from postrider.pending x
                               where x.event_id = r.event_id and x.endpoint_id = r.endpoint_id offset 0) p
           join postrider.endpoints n on n.id = r.endpoint_id
@@ -92,6 +89,7 @@ begin
     ), ended as (
         delete from postrider.pending p
          where p.ctid = any (array(select j.place from judged j where j.outcome in ('delivered', 'rejected', 'exhausted')))
+        returning 1
     ), finished as (
         insert into postrider.finished (event_id, endpoint_id, run, status, reason, attempts, failures,
                                         last_http_status, last_error, finished_at)
@@ -114,6 +112,7 @@ begin
                last_http_status = j.http_status, last_error = j.error
           from judged j
          where p.ctid = j.place and j.outcome in ('retry', 'rate_limited')
+        returning 1
     ), counted as (
         select j.endpoint_id, j.seq, j.ended_at, j.outcome = 'delivered' as success,
                max(j.seq) filter (where j.outcome = 'delivered') over (partition by j.endpoint_id) as success_seq
@@ -165,7 +164,12 @@ begin
            and (s.failures, s.failing_since, s.rate_limited_until, s.disabled_at, s.lapses)
                is distinct from (w.failures, w.failing_since, w.rate_limited_until, w.disabled_at, 0)
     )
-    select coalesce(array_agg(j.seq), '{}') into v_moved from judged j;
+    select coalesce(array_agg(j.seq), '{}'), (select count(*) from ended) + (select count(*) from kept)
+      into v_moved, v_written
+      from judged j;
+    if v_written < cardinality(v_moved) then
+        raise exception using errcode = 'serialization_failure', message = 'a delivery reported on ended meanwhile';
+    end if;
 
     begin
         insert into postrider.attempts (event_id, endpoint_id, worker, seq, run, number, outcome, started_at, duration_ms,
@@ -229,8 +233,12 @@ begin
               from postrider._report_attempts(worker, seqs, event_ids, endpoint_ids, runs, numbers, ended_ago_ms, durations_ms,
                                               http_statuses, error_codes, errors, waits_ms, answers, true) r;
         return;
-    exception when lock_not_available or deadlock_detected then
-        null;
+    exception
+        when lock_not_available or deadlock_detected then
+            null;
+        -- A delivery ended otherwise: it is in `finished` already, or not in pending any more.
+        when serialization_failure or unique_violation then
+            null;
     end;
     return query
             select r.endpoint_id, r.owned, r.stopped, r.paused_ms, r.probing, r.next_due_ms, r.history_lost, r.held

@@ -1,7 +1,9 @@
 //! report_attempts: an attempt moves its delivery once, if it is the next one of the current run.
 
 use crate::fixtures::engine::{Engine, all, count, one, run};
+use crate::fixtures::eventually;
 use crate::fixtures::lane::Lane;
+use crate::fixtures::worker::LIMIT;
 
 /// Everything a repeated report must leave as it was.
 async fn everything(e: &Engine) -> String {
@@ -175,4 +177,53 @@ async fn statistics_and_state_are_written_once_per_endpoint_and_batch() {
     let mut writes: Vec<String> = all(&e.sql, "select what from public.writes").await;
     writes.sort();
     assert_eq!(writes, ["endpoint_stateUPDATE", "endpoint_statsINSERT"]);
+}
+
+/// Time to live is ended without the endpoint's lock, so a report may find the row going.
+#[tokio::test]
+async fn a_delivery_that_expires_meanwhile_is_not_moved_as_well() {
+    for status in [200, 500] {
+        for commits in [true, false] {
+            let lane = Lane::new("patient").await;
+            let e = &lane.engine;
+            let events = lane.owe(2).await;
+            let other = e.session().await;
+            let expire = format!(
+                "begin; select postrider._expire(array['{}']::uuid[], array[{}::bigint], 'infinity')",
+                events[0], lane.endpoint
+            );
+            run(&other, &expire).await;
+            let pid: i32 = one(&e.sql, "select pg_backend_pid()").await;
+            let waits = format!("select cardinality(pg_blocking_pids({pid})) > 0");
+            let attempts = events
+                .iter()
+                .map(|e| lane.attempt(*e, status))
+                .collect::<Vec<_>>();
+            let end = async {
+                eventually(LIMIT, async || {
+                    one::<bool>(&other, &waits).await.then_some(())
+                })
+                .await;
+                run(&other, if commits { "commit" } else { "rollback" }).await;
+            };
+            let (verdict, ()) = tokio::join!(lane.report(&attempts), end);
+            assert!(verdict.owned && !verdict.history_lost);
+            let stale = "select array_agg(stale order by seq) from postrider.attempts";
+            let stale: Vec<bool> = one(&e.sql, stale).await;
+            assert_eq!(stale, [commits, false], "{status}");
+            let ended = lane.ended(events[0]).await;
+            let expected = match (commits, status) {
+                (true, _) => Some("expired"),
+                (false, 200) => Some("delivered"),
+                (false, _) => None,
+            };
+            assert_eq!(ended.as_deref(), expected, "{status}");
+            let failures = if status == 200 {
+                0
+            } else {
+                2 - i32::from(commits)
+            };
+            assert_eq!(lane.failures().await, failures);
+        }
+    }
 }
