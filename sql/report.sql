@@ -35,7 +35,8 @@ begin
     perform postrider._require_read_committed();
     perform postrider._require_durable_commit();
 
-    perform postrider._plan_for(cardinality(_report_attempts.event_ids));
+    -- By endpoints: attempts are joined by index only, and planning costs as much as settling a hundred.
+    perform postrider._plan_for((select count(distinct u.id)::integer from unnest(_report_attempts.endpoint_ids) u (id)));
     v_held := postrider._lock_endpoints(_report_attempts.endpoint_ids, '{}', _report_attempts.patient);
     if cardinality(v_held) > 0 then
         return query select h.id, true, true, 0::bigint, true, null::bigint, false, true from unnest(v_held) h (id);
