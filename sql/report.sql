@@ -67,25 +67,29 @@ begin
                r (seq, event_id, endpoint_id, run, number, ended_ago_ms, duration_ms, http_status,
                   error_code, error, wait_ms)
          order by r.event_id, r.endpoint_id, r.seq
+    ), endpoint as materialized (
+        -- Once each: behind an old snapshot a lookup walks all versions of its state.
+        select s.endpoint_id, s.owner is not distinct from _report_attempts.worker as owned, s.enabled_at, y.*
+          from postrider.endpoint_state s
+          join postrider.endpoints n on n.id = s.endpoint_id
+          join postrider.policies y on y.name = n.policy
+         where s.endpoint_id = any (_report_attempts.endpoint_ids)
     ), judged as materialized (
         select r.seq, r.event_id, r.endpoint_id, r.ended_at, r.http_status, r.error_code, r.error,
                p.run, p.attempts, p.failures, p.rate_limited, p.expires_at, p.place,
-               postrider._judge(r.http_status, r.error_code, p.failures, y.max_attempts, y.retry_statuses) as outcome,
-               y.backoff_base, y.backoff_factor, y.backoff_cap, y.backoff_jitter,
-               s.owner is not distinct from _report_attempts.worker
-                   and (s.enabled_at is null or r.started_at >= s.enabled_at) as counts,
-               s.owner is not distinct from _report_attempts.worker and y.gone_disables and r.http_status = 410
-                   and (s.enabled_at is null or r.started_at >= s.enabled_at) as gone
+               postrider._judge(r.http_status, r.error_code, p.failures, n.max_attempts, n.retry_statuses) as outcome,
+               n.backoff_base, n.backoff_factor, n.backoff_cap, n.backoff_jitter,
+               n.owned and (n.enabled_at is null or r.started_at >= n.enabled_at) as counts,
+               n.owned and n.gone_disables and r.http_status = 410
+                   and (n.enabled_at is null or r.started_at >= n.enabled_at) as gone
           from reported r
-          join postrider.endpoint_state s on s.endpoint_id = r.endpoint_id
+          join endpoint n on n.endpoint_id = r.endpoint_id
          -- Row by row: `offset 0` keeps the plan from beginning with pending, which looks empty to it when all it
          -- holds is dead.
          cross join lateral (select x.*, x.ctid as place from postrider.pending x
                               where x.event_id = r.event_id and x.endpoint_id = r.endpoint_id offset 0) p
-          join postrider.endpoints n on n.id = r.endpoint_id
-          join postrider.policies y on y.name = n.policy
          where p.run = r.run
-           and case when s.owner is not distinct from _report_attempts.worker then p.attempts = r.number - 1
+           and case when n.owned then p.attempts = r.number - 1
                     else r.http_status between 200 and 299 end
     ), ended as (
         delete from postrider.pending p
@@ -128,11 +132,10 @@ begin
         -- A pause counts from the answer and is taken from every answer to the owner, whatever became of the
         -- delivery: the endpoint spoke.
         select r.endpoint_id,
-               max(r.ended_at + postrider._pause(r.http_status, r.wait, y.pause_default, y.pause_min,
-                                                 y.pause_max, y.pause_on_503)) as until
+               max(r.ended_at + postrider._pause(r.http_status, r.wait, n.pause_default, n.pause_min,
+                                                 n.pause_max, n.pause_on_503)) as until
           from reported r
-          join postrider.endpoints n on n.id = r.endpoint_id
-          join postrider.policies y on y.name = n.policy
+          join endpoint n on n.endpoint_id = r.endpoint_id
          where r.http_status in (429, 503)
          group by r.endpoint_id
     ), wanted as (
