@@ -47,11 +47,11 @@ fn say(what: &str, mut took: Vec<Duration>) -> Duration {
 }
 
 /// The median must be low enough in one of the tries.
-async fn best_of(what: &str, mut measure: impl AsyncFnMut() -> Vec<Duration>) {
+async fn best_of(what: &str, most: Duration, mut measure: impl AsyncFnMut() -> Vec<Duration>) {
     let mut medians = Vec::new();
     while medians.len() < TRIES {
         let median = say(what, measure().await);
-        if median < MOST {
+        if median < most {
             return;
         }
         medians.push(median);
@@ -62,7 +62,7 @@ async fn best_of(what: &str, mut measure: impl AsyncFnMut() -> Vec<Duration>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_fleet_sends_within_milliseconds() {
     let world = probed_world().await;
-    best_of("idle", async || one_by_one(&world, 60).await).await;
+    best_of("idle", MOST, async || one_by_one(&world, 60).await).await;
 }
 
 /// After the endpoint was given up: a claim more on the way.
@@ -70,16 +70,18 @@ async fn an_idle_fleet_sends_within_milliseconds() {
 async fn a_fleet_that_owns_nothing_is_no_slower() {
     let world = probed_world().await;
     let unowned = "select bool_and(owner is null) from postrider.endpoint_state";
-    let mut took = Vec::new();
-    for _ in 0..3 {
-        crate::fixtures::eventually(LIMIT, async || {
-            world.one::<bool>(unowned, &[]).await.then_some(())
-        })
-        .await;
-        took.extend(one_by_one(&world, 1).await);
-    }
-    let median = say("unowned", took);
-    assert!(median < MOST * 2, "{median:?}");
+    best_of("unowned", MOST * 2, async || {
+        let mut took = Vec::new();
+        for _ in 0..3 {
+            crate::fixtures::eventually(LIMIT, async || {
+                world.one::<bool>(unowned, &[]).await.then_some(())
+            })
+            .await;
+            took.extend(one_by_one(&world, 1).await);
+        }
+        took
+    })
+    .await;
 }
 
 async fn keep_emitting(database: Database) {
@@ -110,7 +112,7 @@ async fn g19_open_emitters_delay_nobody() {
         world.one::<bool>(busy, &[]).await.then_some(())
     })
     .await;
-    best_of("beside eight open emitters", async || {
+    best_of("beside eight open emitters", MOST, async || {
         let mut took = Vec::new();
         for _ in 0..60 {
             took.extend(one_by_one(&world, 1).await);
