@@ -15,7 +15,7 @@ async fn maintain(client: &Client) -> Value {
 
 #[tokio::test]
 async fn leaves_are_made_thirty_days_ahead() {
-    let e = Engine::new().await;
+    let e = Engine::at_noon().await;
     let ahead = async || {
         let mut days = Vec::new();
         for table in ["events", "finished", "attempts"] {
@@ -47,7 +47,7 @@ async fn leaves_are_made_thirty_days_ahead() {
 
 #[tokio::test]
 async fn a_day_without_a_leaf_loses_nothing_and_its_strays_are_moved() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     // No maintain for a long time.
     e.pass(45 * DAY).await;
@@ -74,7 +74,7 @@ async fn a_day_without_a_leaf_loses_nothing_and_its_strays_are_moved() {
 
 #[tokio::test]
 async fn one_runs_at_a_time() {
-    let e = Engine::new().await;
+    let e = Engine::at_noon().await;
     let s = e.session().await;
     run(&s, "begin; select postrider.maintain()").await;
     assert_eq!(maintain(&e.sql).await["busy"], true);
@@ -95,7 +95,7 @@ async fn bulk(e: &Engine, endpoint: i64, n: i64, expires: &str) {
 
 #[tokio::test]
 async fn what_is_past_its_time_to_live_ends_in_batches() {
-    let e = Engine::new().await;
+    let e = Engine::at_noon().await;
     let endpoint = e.endpoint("").await;
     bulk(&e, endpoint, 12_000, "interval '72 hours'").await;
     bulk(&e, endpoint, 10, "interval '30 days'").await;
@@ -121,7 +121,7 @@ async fn what_is_past_its_time_to_live_ends_in_batches() {
 
 #[tokio::test]
 async fn it_skips_deliveries_that_someone_holds() {
-    let e = Engine::new().await;
+    let e = Engine::at_noon().await;
     let endpoint = e.endpoint("").await;
     bulk(&e, endpoint, 10, "interval '72 hours'").await;
     e.pass(73 * 3600).await;
@@ -139,7 +139,7 @@ async fn it_skips_deliveries_that_someone_holds() {
 
 #[tokio::test]
 async fn what_a_deleted_endpoint_left_ends_as_cancelled() {
-    let e = Engine::new().await;
+    let e = Engine::at_noon().await;
     let (deleted, kept) = (e.endpoint("").await, e.endpoint("").await);
     bulk(&e, deleted, 11_000, "interval '72 hours'").await;
     bulk(&e, kept, 10, "interval '72 hours'").await;
@@ -171,7 +171,7 @@ async fn what_a_deleted_endpoint_left_ends_as_cancelled() {
 /// What statistics say never changes by it, a report that comes between included; nor by a report still to commit.
 #[tokio::test]
 async fn statistics_are_summed_and_end_with_retention() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     let events = lane.owe(4).await;
     let said = "select jsonb_agg(to_jsonb(x)) from (
@@ -211,7 +211,7 @@ async fn statistics_are_summed_and_end_with_retention() {
 /// A table without a key needs a replica identity there, or Postgres refuses every delete from it.
 #[tokio::test]
 async fn a_publication_of_all_tables_does_not_stop_it() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     run(&e.sql, "create publication everything for all tables").await;
     let event = lane.owe(1).await[0];
@@ -225,7 +225,7 @@ async fn a_publication_of_all_tables_does_not_stop_it() {
 
 #[tokio::test]
 async fn statistics_that_cannot_be_kept_hold_nothing_up() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     lane.owe(1).await;
     run(

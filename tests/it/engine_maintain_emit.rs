@@ -36,7 +36,7 @@ async fn emits_meanwhile(e: &Engine, limit: &str, call: &'static str) -> Value {
 
 #[tokio::test]
 async fn an_open_emitter_holds_it_up_no_more_than_it_holds_up_an_emit() {
-    let e = Engine::new().await;
+    let e = Engine::at_noon().await;
     e.emit("'a.b', '{}'").await;
     e.fan_out().await;
     e.pass(10 * DAY).await;
@@ -58,7 +58,7 @@ async fn an_open_emitter_holds_it_up_no_more_than_it_holds_up_an_emit() {
 
 #[tokio::test]
 async fn an_open_maintain_holds_up_no_emit() {
-    let e = Engine::new().await;
+    let e = Engine::at_noon().await;
     e.pass(DAY).await;
     let open = e.session().await;
     run(&open, "begin; select postrider.maintain()").await;
@@ -69,7 +69,7 @@ async fn an_open_maintain_holds_up_no_emit() {
 
 #[tokio::test]
 async fn strays_and_a_long_list_of_expired_deliveries_hold_up_no_emit() {
-    let e = Engine::new().await;
+    let e = Engine::at_noon().await;
     let endpoint = e.endpoint("").await;
     let sql = format!(
         "with made as (insert into postrider.events (id, tenant, event_type, body, created_at)
@@ -95,7 +95,7 @@ async fn strays_and_a_long_list_of_expired_deliveries_hold_up_no_emit() {
 /// Neither is a report refused whose history is among the strays.
 #[tokio::test]
 async fn moving_strays_fails_no_report() {
-    let lane = Lane::new("brisk").await;
+    let lane = Lane::at_noon("brisk").await;
     let e = &lane.engine;
     e.pass(45 * DAY).await;
     let events = lane.owe(400).await;
@@ -116,7 +116,7 @@ async fn moving_strays_fails_no_report() {
 /// A long catch-up drops many leaves, which locks their parents.
 #[tokio::test]
 async fn catching_up_on_many_days_holds_up_no_emit() {
-    let e = Engine::new().await;
+    let e = Engine::at_noon().await;
     for _ in 0..8 {
         e.pass(30 * DAY).await;
         let s: Client = e.session().await;

@@ -31,7 +31,7 @@ async fn kept(e: &Engine) -> Vec<Uuid> {
 
 #[tokio::test]
 async fn a_day_goes_when_it_is_past_retention_and_with_all_of_it() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     e.emit("'a.b', '{}', idempotency_key => 'k'").await;
     let event = days(&lane, 1).await[0];
@@ -63,7 +63,7 @@ async fn a_day_goes_when_it_is_past_retention_and_with_all_of_it() {
 
 #[tokio::test]
 async fn two_days_at_most_unless_asked_to_catch_up() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     let events = days(&lane, 7).await;
     // A clock may jump.
@@ -77,7 +77,7 @@ async fn two_days_at_most_unless_asked_to_catch_up() {
 
 #[tokio::test]
 async fn what_is_owed_keeps_its_day() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     // Owed in pending, until deliver_at and its time to live after that.
     let pending = e
@@ -112,7 +112,7 @@ async fn what_is_owed_keeps_its_day() {
 
 #[tokio::test]
 async fn an_open_reader_of_an_old_day_only_delays_it() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     let events = days(&lane, 2).await;
     e.pass(40 * DAY).await;
@@ -137,7 +137,7 @@ async fn an_open_reader_of_an_old_day_only_delays_it() {
 /// Whoever makes a debt of an old day either comes first and is seen, or finds no event.
 #[tokio::test]
 async fn a_replay_under_way_keeps_its_day() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     let event = days(&lane, 1).await[0];
     e.pass(40 * DAY).await;
@@ -171,7 +171,7 @@ async fn a_replay_under_way_keeps_its_day() {
 
 #[tokio::test]
 async fn a_fan_out_under_way_keeps_its_day() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     let event = e.emit("'a.b', '{}'").await;
     e.pass(40 * DAY).await;
@@ -190,7 +190,7 @@ async fn a_fan_out_under_way_keeps_its_day() {
 
 #[tokio::test]
 async fn retention_is_a_setting() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     run(&e.sql, "update postrider.settings set retention = '5 days'").await;
     let events = days(&lane, 8).await;
@@ -205,7 +205,7 @@ async fn retention_is_a_setting() {
 /// A delivery that waits for a held endpoint is owed too.
 #[tokio::test]
 async fn what_is_deferred_keeps_its_day() {
-    let lane = Lane::new("patient").await;
+    let lane = Lane::at_noon("patient").await;
     let e = &lane.engine;
     let holder = e.session().await;
     run(
