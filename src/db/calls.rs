@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use bytes::Bytes;
 use deadpool_postgres::{Object, Pool};
 use tokio_postgres::{
     Client, Row,
@@ -12,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     Attempt, Beat, Claim, Claimed, DbError, Delivery, FanOut, Fetched, Settings, Verdict,
-    WantedRefill,
+    WantedRefill, held::HeldBytes,
 };
 
 /// Longest wait for an answer to one call. A connection that exceeds it is dropped.
@@ -24,6 +23,7 @@ type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 #[derive(Clone)]
 pub struct Db {
     pool: Pool,
+    held: HeldBytes,
 }
 
 /// One call in a transaction of its own, in one round trip.
@@ -117,7 +117,16 @@ impl Db {
     /// Calls go over this pool.
     #[must_use]
     pub fn new(pool: Pool) -> Self {
-        Self { pool }
+        Self {
+            pool,
+            held: HeldBytes::default(),
+        }
+    }
+
+    /// Bytes of the fetched bodies that are still held somewhere.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held.count()
     }
 
     async fn call(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, DbError> {
@@ -246,7 +255,7 @@ impl Db {
                         run: row.try_get(3)?,
                         number: row.try_get(4)?,
                         event_type: row.try_get(5)?,
-                        body: Bytes::copy_from_slice(body.as_bytes()),
+                        body: self.held.hold(body),
                         expires_in: duration(row.try_get(7)?),
                         overdue: duration(row.try_get(8)?),
                         fetched_at,

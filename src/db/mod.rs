@@ -6,6 +6,7 @@
 //! since behind a transaction-pooling proxy no prepared statement outlives its transaction.
 
 mod calls;
+mod held;
 mod rows;
 
 pub use calls::{Db, heartbeat, register};

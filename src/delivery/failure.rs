@@ -2,13 +2,14 @@
 
 use std::{error::Error, io};
 
+use bytes::Bytes;
 use hyper_util::client::legacy;
 
 use super::{ErrorCode, connect::DialError, send::Failed};
 
-/// Names the cause. A request that died without a byte of an answer on a connection used before (`stale`) is
-/// repeatable: the receiver may have closed it just then.
-pub(super) fn classify(error: &legacy::Error, stale: bool) -> Failed {
+/// Names the cause. A request that died without a byte of an answer on a connection used before is to be repeated
+/// with its `spare` body: the receiver may have closed it just then.
+pub(super) fn classify(error: &legacy::Error, spare: Option<Bytes>) -> Failed {
     let mut causes = Vec::new();
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(this) = cause {
@@ -33,7 +34,7 @@ pub(super) fn classify(error: &legacy::Error, stale: bool) -> Failed {
     Failed {
         code,
         reason,
-        repeatable: stale && code == ErrorCode::Reset && !error.is_connect(),
+        repeat: spare.filter(|_| code == ErrorCode::Reset && !error.is_connect()),
     }
 }
 

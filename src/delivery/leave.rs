@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -35,13 +35,61 @@ impl LeaveGate {
     }
 }
 
+/// A connection that the receiver had closed already says so within a round trip. What dies later has met the
+/// receiver.
+pub(super) const DEAD_WITHIN: Duration = Duration::from_secs(1);
+/// Most bytes of a body that are given to the connection at once: over TLS it copies them into a buffer that it
+/// keeps.
+const MOST_AT_ONCE: usize = 64 << 10;
+
 /// A body that asks the gate when it is first read: hyper has buffered the head by then and written nothing, so
 /// an error here means that no byte left.
 pub(super) struct GatedBody {
-    pub(super) bytes: Option<Bytes>,
-    pub(super) gate: Arc<LeaveGate>,
-    pub(super) connection: CaptureConnection,
-    pub(super) left: Arc<OnceLock<Left>>,
+    /// What has not been given to the connection yet.
+    rest: Option<Bytes>,
+    asked: bool,
+    gate: Arc<LeaveGate>,
+    connection: CaptureConnection,
+    left: Arc<OnceLock<Left>>,
+}
+
+impl GatedBody {
+    /// A body of these bytes. `left` is set when they begin to leave.
+    pub(super) fn new(
+        bytes: Bytes,
+        gate: Arc<LeaveGate>,
+        connection: CaptureConnection,
+        left: Arc<OnceLock<Left>>,
+    ) -> Self {
+        Self {
+            rest: Some(bytes),
+            asked: false,
+            gate,
+            connection,
+            left,
+        }
+    }
+
+    /// Whether it may leave. Once it has begun to, it does so whole.
+    fn ask(&mut self) -> Result<(), GateClosed> {
+        if std::mem::replace(&mut self.asked, true) {
+            return Ok(());
+        }
+        if !(self.gate.open)() {
+            self.rest = None;
+            self.gate.refused.store(true, Ordering::Release);
+            return Err(GateClosed);
+        }
+        let uses = self.connection.connection_metadata();
+        if let Some(uses) = uses.as_ref().and_then(uses_of) {
+            let _ = self.left.set(Left {
+                read_before: uses.bytes_read(),
+                uses,
+                at: Instant::now(),
+            });
+        }
+        Ok(())
+    }
 }
 
 /// How a body left.
@@ -51,6 +99,13 @@ pub(super) struct Left {
     /// How many bytes had come over that before.
     pub(super) read_before: usize,
     pub(super) at: Instant,
+}
+
+impl Left {
+    /// Whether it has met the receiver: then it is not repeated, whatever becomes of it.
+    pub(super) fn met(&self) -> bool {
+        self.uses.bytes_read() > self.read_before || self.at.elapsed() >= DEAD_WITHIN
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,31 +120,24 @@ impl Body for GatedBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, GateClosed>>> {
-        Poll::Ready(match self.bytes.take() {
-            Some(_) if !(self.gate.open)() => {
-                self.gate.refused.store(true, Ordering::Release);
-                Some(Err(GateClosed))
-            }
-            Some(bytes) => {
-                let uses = self.connection.connection_metadata();
-                if let Some(uses) = uses.as_ref().and_then(uses_of) {
-                    let _ = self.left.set(Left {
-                        read_before: uses.bytes_read(),
-                        uses,
-                        at: Instant::now(),
-                    });
-                }
-                Some(Ok(Frame::data(bytes)))
-            }
-            None => None,
-        })
+        if self.rest.is_none() {
+            return Poll::Ready(None);
+        }
+        if let Err(closed) = self.ask() {
+            return Poll::Ready(Some(Err(closed)));
+        }
+        let next = match &mut self.rest {
+            Some(rest) if rest.len() > MOST_AT_ONCE => Some(rest.split_to(MOST_AT_ONCE)),
+            last => last.take(),
+        };
+        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_none()
+        self.rest.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |b| b.len() as u64))
+        SizeHint::with_exact(self.rest.as_ref().map_or(0, |b| b.len() as u64))
     }
 }

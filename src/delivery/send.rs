@@ -29,7 +29,7 @@ use super::{
     carried::{Counting, uses_of},
     connect::{Dialler, LOOKUP_WAITS},
     failure,
-    leave::{GatedBody, LeaveGate, Left},
+    leave::{DEAD_WITHIN, GatedBody, LeaveGate, Left},
 };
 
 /// How long an idle connection is kept: many servers close theirs after five seconds.
@@ -37,10 +37,6 @@ const IDLE: Duration = Duration::from_secs(4);
 /// How many of them for a host. No more than were in use at once, which the endpoints' concurrency bounds; a
 /// smaller number would close and open connections all the time where that is high.
 const MOST_IDLE: usize = 1000;
-/// A connection that the receiver had closed already says so within a round trip. What dies later has met the
-/// receiver.
-const DEAD_WITHIN: Duration = Duration::from_secs(1);
-
 /// A request to make.
 #[derive(Debug)]
 pub struct Request {
@@ -114,7 +110,7 @@ impl Sender {
     /// `may_repeat` is asked before a repeat.
     pub async fn send<F: Future<Output = bool>>(
         &self,
-        request: Request,
+        mut request: Request,
         database_us: impl Fn() -> i64,
         may_leave: impl Fn() -> bool + Send + Sync + 'static,
         may_repeat: impl FnOnce() -> F,
@@ -125,7 +121,16 @@ impl Sender {
         let outcome = match build_headers(&request) {
             Ok(headers) => {
                 let lookup_waits = Arc::new(AtomicBool::new(false));
-                let first = attempt(&self.pooled, &request, &headers, &gate, started, deadline);
+                let body = std::mem::take(&mut request.body);
+                let first = attempt(
+                    &self.pooled,
+                    &request,
+                    body,
+                    &headers,
+                    &gate,
+                    started,
+                    deadline,
+                );
                 match LOOKUP_WAITS.scope(lookup_waits.clone(), first).await {
                     Err(failed)
                         if matches!(failed.code, ErrorCode::ConnectTimeout | ErrorCode::Dns)
@@ -134,15 +139,24 @@ impl Sender {
                         return Err(NotSent::NoLookup);
                     }
                     _ if gate.refused() => return Err(NotSent::GateClosed),
-                    Err(failed)
-                        if failed.repeatable && may_repeat_by(deadline, may_repeat).await =>
-                    {
-                        let now = Instant::now();
-                        let second =
-                            attempt(&self.fresh, &request, &headers, &gate, now, deadline).await;
-                        // The first left all the same, and the receiver may have it.
-                        if gate.refused() { Err(failed) } else { second }
-                    }
+                    Err(mut failed) => match failed.repeat.take() {
+                        Some(body) if may_repeat_by(deadline, may_repeat).await => {
+                            let now = Instant::now();
+                            let second = attempt(
+                                &self.fresh,
+                                &request,
+                                body,
+                                &headers,
+                                &gate,
+                                now,
+                                deadline,
+                            )
+                            .await;
+                            // The first left all the same, and the receiver may have it.
+                            if gate.refused() { Err(failed) } else { second }
+                        }
+                        _ => Err(failed),
+                    },
                     other => other,
                 }
             }
@@ -172,7 +186,8 @@ async fn may_repeat_by<F: Future<Output = bool>>(
 pub(super) struct Failed {
     pub(super) code: ErrorCode,
     pub(super) reason: String,
-    pub(super) repeatable: bool,
+    /// The body to repeat it with, when it is to be repeated.
+    pub(super) repeat: Option<Bytes>,
 }
 
 impl Failed {
@@ -180,7 +195,7 @@ impl Failed {
         Self {
             code,
             reason,
-            repeatable: false,
+            repeat: None,
         }
     }
 }
@@ -188,6 +203,7 @@ impl Failed {
 async fn attempt(
     client: &HttpClient,
     request: &Request,
+    body: Bytes,
     headers: &HeaderMap,
     gate: &Arc<LeaveGate>,
     started: Instant,
@@ -199,15 +215,12 @@ async fn attempt(
     *http.headers_mut() = headers.clone();
     let mut captured = capture_connection(&mut http);
     let left = Arc::new(OnceLock::new());
-    let http = http.map(|()| GatedBody {
-        bytes: Some(request.body.clone()),
-        gate: gate.clone(),
-        connection: captured.clone(),
-        left: left.clone(),
-    });
+    let gated = GatedBody::new(body.clone(), gate.clone(), captured.clone(), left.clone());
     let connect_deadline = (started + request.connect_timeout).min(deadline);
-    let mut answer = std::pin::pin!(client.request(http));
-    let mut reused = false;
+    let mut answer = std::pin::pin!(client.request(http.map(|()| gated)));
+    // Kept as long as a repeat may need it and no longer: many requests wait for their answers, and bodies are
+    // most of what a worker holds.
+    let mut spare = None;
     let early = tokio::select! {
         biased;
         answered = &mut answer => Some(answered),
@@ -215,7 +228,7 @@ async fn attempt(
             let connected = captured.wait_for_connection_metadata().await;
             connected.as_ref().and_then(uses_of).map(|uses| uses.count() > 0)
         } => {
-            reused = connected.unwrap_or(false);
+            spare = Some(body).filter(|_| connected.unwrap_or(false));
             None
         }
         () = tokio::time::sleep_until(connect_deadline.into()) => {
@@ -225,20 +238,30 @@ async fn attempt(
         }
     };
     let answered = match early {
-        Some(answered) => answered,
-        None => match timeout_at(deadline.into(), answer).await {
-            Ok(answered) => answered,
-            Err(_) => {
-                let reason = format!("no answer within {:?}", request.request_timeout);
-                return Err(Failed::at_once(ErrorCode::Timeout, reason));
+        Some(answered) => Ok(answered),
+        None if spare.is_none() => timeout_at(deadline.into(), answer).await,
+        None => loop {
+            let left_at = left.get().map_or_else(Instant::now, |left: &Left| left.at);
+            let look_at = (left_at + DEAD_WITHIN).min(deadline);
+            let answered = timeout_at(look_at.into(), &mut answer).await;
+            if answered.is_ok() {
+                break answered;
+            }
+            if left.get().is_some_and(Left::met) {
+                spare = None;
+                break timeout_at(deadline.into(), answer).await;
+            }
+            if look_at == deadline {
+                break answered;
             }
         },
     };
+    let Ok(answered) = answered else {
+        let reason = format!("no answer within {:?}", request.request_timeout);
+        return Err(Failed::at_once(ErrorCode::Timeout, reason));
+    };
     answered.map_err(|error| {
-        let met = left.get().is_some_and(|left: &Left| {
-            left.uses.bytes_read() > left.read_before || left.at.elapsed() > DEAD_WITHIN
-        });
-        failure::classify(&error, reused && !met)
+        failure::classify(&error, spare.filter(|_| !left.get().is_some_and(Left::met)))
     })
 }
 

@@ -15,11 +15,12 @@ use tokio::{
     },
     task::AbortHandle,
 };
+use uuid::Uuid;
 
 use super::{Options, endpoint::Owned, lease::Lease, wake::LookAgain};
 use crate::{
     admin::Telemetry,
-    db::{Attempt, Claim, Db, DbError, Delivery, FanOut, Fetched, WantedRefill},
+    db::{Attempt, Claim, Db, DbError, FanOut, Fetched, WantedRefill},
     delivery::{Answer, NotSent, Sender},
 };
 
@@ -55,9 +56,12 @@ pub(super) enum Event {
 /// A request under way.
 pub(super) struct Flight {
     pub(super) endpoint_id: i64,
-    pub(super) delivery: Delivery,
+    pub(super) event_id: Uuid,
+    pub(super) run: i32,
+    pub(super) number: i32,
+    /// How long it had been due when it was started.
+    pub(super) waited: Duration,
     pub(super) slow: bool,
-    pub(super) started: Instant,
     pub(super) _task: AbortOnDrop,
 }
 

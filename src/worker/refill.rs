@@ -16,8 +16,11 @@ const MOST_ENDPOINTS: usize = 200;
 const CLAIM_AGAIN: Duration = Duration::from_millis(200);
 /// Most bytes of bodies that one fetch brings.
 const MOST_BYTES: i64 = 8 << 20;
-/// Bodies held in queues beyond which only one more at a time is fetched.
+/// Bodies held, queued or not yet sent, beyond which only endpoints without a queue get more.
 const MOST_HELD_BYTES: usize = 48 << 20;
+/// Most bytes of bodies that one fetch brings then; a larger body comes alone. Receivers that do not read hold
+/// bodies for as long as their requests may take, which must not slow down everybody else.
+const MOST_BYTES_WHEN_FULL: i64 = 256 << 10;
 
 impl Engine {
     /// Looks for events to fan out and for endpoints to claim, when there is a sign of them or it is time.
@@ -127,13 +130,7 @@ impl Engine {
         if self.fetching || self.wanted.is_empty() || now < self.fetch_at {
             return;
         }
-        let held: usize = self
-            .endpoints
-            .values()
-            .flat_map(|o| &o.queue)
-            .map(|d| d.body.len())
-            .sum();
-        let full = held >= MOST_HELD_BYTES;
+        let full = self.db.held_bytes() >= MOST_HELD_BYTES;
         let mut again = false;
         let mut wanted = Vec::new();
         let mut skip: Vec<(Uuid, i64)> = Vec::new();
@@ -171,7 +168,11 @@ impl Engine {
         if wanted.is_empty() {
             return;
         }
-        let room = if again || !full { MOST_BYTES } else { 1 };
+        let room = if again || !full {
+            MOST_BYTES
+        } else {
+            MOST_BYTES_WHEN_FULL
+        };
         self.fetching = true;
         let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
         tokio::spawn(async move {

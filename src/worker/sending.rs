@@ -81,10 +81,12 @@ impl Engine {
         let seq = self.seq;
         owned.note_start(seq, now);
         owned.in_hand.insert(delivery.event_id);
+        let (event_id, run, number) = (delivery.event_id, delivery.run, delivery.number);
+        let waited = delivery.overdue + now.duration_since(delivery.fetched_at);
         let task = attempt(
             self.sender.clone(),
             target,
-            delivery.clone(),
+            delivery,
             owned.gate.clone(),
             self.lease.clone(),
         );
@@ -99,9 +101,11 @@ impl Engine {
             seq,
             Flight {
                 endpoint_id: id,
-                delivery,
+                event_id,
+                run,
+                number,
+                waited,
                 slow,
-                started: now,
                 _task: AbortOnDrop(task),
             },
         );
@@ -127,7 +131,7 @@ impl Engine {
                         tracing::debug!(endpoint = id, "other lookups take all threads");
                         owned.last_answer = LastAnswer::None;
                     }
-                    owned.stored(flight.delivery.event_id, false);
+                    owned.stored(flight.event_id, false);
                     owned.poke(now);
                 }
                 Ok(answer) => {
@@ -143,19 +147,17 @@ impl Engine {
         }
         if let Ok(answer) = answer {
             let outcome = outcome_label(&answer);
-            self.telemetry.metrics.attempt(
-                outcome,
-                answer.duration,
-                flight.delivery.overdue + flight.started.duration_since(flight.delivery.fetched_at),
-            );
+            self.telemetry
+                .metrics
+                .attempt(outcome, answer.duration, flight.waited);
             let urgent = outcome == "rate_limited";
             self.push_outcome(
                 Attempt {
                     seq,
-                    event_id: flight.delivery.event_id,
+                    event_id: flight.event_id,
                     endpoint_id: id,
-                    run: flight.delivery.run,
-                    number: flight.delivery.number,
+                    run: flight.run,
+                    number: flight.number,
                     ended: answer.started + answer.duration,
                     duration: answer.duration,
                     http_status: answer.http_status,

@@ -19,6 +19,7 @@ use super::super::{
     AddressGuard, Answer, ErrorCode, NotSent, Request, Resolver, Sender, address::parse_network,
 };
 
+mod bodies;
 mod repeats;
 
 const LIMIT: Duration = Duration::from_millis(400);
