@@ -67,7 +67,9 @@ async fn urls() {
     let all = (scheme, host, port, rest).prop_map(|(s, h, p, r)| format!("{s}{h}{p}{r}"));
     let urls = samples(2500, all);
     let taken = accepted("_check_url", &urls).await;
-    assert!(taken.iter().filter(|taken| **taken).count() > 200);
+    // About a tenth is; so few that this says nothing about chance, and would say nothing about URLs.
+    let count = taken.iter().filter(|taken| **taken).count();
+    assert!(count > 100, "{count} were taken");
     for (url, _) in urls.iter().zip(taken).filter(|(_, taken)| *taken) {
         let uri: hyper::Uri = url.parse().unwrap_or_else(|e| panic!("{url:?}: {e}"));
         let authority = uri.authority().unwrap().as_str();
