@@ -175,6 +175,7 @@ begin
          where u.endpoint_id <> all (v_held);
     end if;
     if v_resumed is not null then
+        perform postrider._plan_for(cardinality(v_resumed));
         select v_events || array_agg(u.event_id), v_endpoints || array_agg(u.endpoint_id),
                v_deliver_at || array_agg(e.deliver_at), v_created_at || array_agg(e.created_at)
           into v_events, v_endpoints, v_deliver_at, v_created_at

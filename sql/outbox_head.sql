@@ -42,7 +42,7 @@ declare
     v_far uuid := v_kept[1];
     v_near uuid := v_kept[2];
     v_near_until_s numeric := v_kept[3]::numeric;
-    v_sweep text[] := v_kept[4:8];
+    v_sweep text[] := v_kept[4:9];
     v_events uuid[];
     v_now timestamptz;
     v_oldest timestamptz;

@@ -64,7 +64,7 @@ const FAR: &str = "select split_part(current_setting('postrider.outbox_keys'), '
 
 /// Near lasts, however slow this machine is: some seconds without it cost a walk, which is not the case here.
 const LAST: &str = "select set_config('postrider.outbox_keys',
-               array_to_string(k.kept[1:2] || (extract(epoch from clock_timestamp()) + 0.9)::text || k.kept[4:8], '|'), false)
+               array_to_string(k.kept[1:2] || (extract(epoch from clock_timestamp()) + 0.9)::text || k.kept[4:9], '|'), false)
     from (select string_to_array(nullif(current_setting('postrider.outbox_keys', true), ''), '|')) k (kept)
    where k.kept is not null";
 
@@ -247,7 +247,7 @@ async fn g20_what_lies_below_a_low_key_is_swept_in_steps() {
     // As if the last step were so long ago that a millisecond's is due.
     let step = "select cardinality(s.events)::bigint, set_config('postrider.sweep', array_to_string(s.sweep, '|'), false)
                   from postrider._sweep_outbox(postrider._uuid_floor(postrider.now()),
-                           (select k.kept[1:2] || (extract(epoch from clock_timestamp()) - 0.021)::text || k.kept[4:5]
+                           (select k.kept[1:2] || (extract(epoch from clock_timestamp()) - 0.021)::text || k.kept[4:6]
                               from (select string_to_array(current_setting('postrider.sweep'), '|')) k (kept)), 10) s";
     run(&e.sql, "set postrider.sweep = '|0|0|0|0'").await;
     let (mut found, mut walked) = (0, 0);
@@ -269,6 +269,67 @@ async fn g20_what_lies_below_a_low_key_is_swept_in_steps() {
     .await;
     assert_eq!(found, 3);
     assert!((60_000..80_000).contains(&walked), "{ended}: {walked}");
+    run(&old, "commit").await;
+}
+
+/// A burst that was emitted in a transaction which committed late is taken from on to on, not over itself each time.
+#[tokio::test]
+async fn g20_a_late_burst_costs_what_it_holds() {
+    const LATE: i64 = 20_000;
+    let e = &Engine::new().await;
+    let old = old_snapshot(e).await;
+    let late = format!(
+        "insert into postrider.outbox (event_id)
+         select postrider._uuid_v7(postrider.now() - interval '100 s' - i * interval '0.2 ms') from generate_series(1, {LATE}) i"
+    );
+    run(&e.sql, &late).await;
+    let step = "with s as (select * from postrider._sweep_outbox(postrider._uuid_floor(postrider.now()),
+                           (select k.kept[1:2] || (extract(epoch from clock_timestamp()) - 0.1)::text || k.kept[4:6]
+                              from (select string_to_array(current_setting('postrider.sweep'), '|')) k (kept)), 1000)),
+                     kept as materialized (select set_config('postrider.sweep', array_to_string(s.sweep, '|'), false) from s),
+                     taken as (delete from postrider.outbox o using s where o.event_id = any (s.events) returning o.event_id)
+                select (select count(*) from taken) + 0 * (select count(*) from kept)";
+    run(&e.sql, "set postrider.sweep = '|0|0|0|0|'").await;
+    let (mut taken, mut walked) = (0, 0);
+    eventually(LIMIT, async || {
+        let mut round = Round::new();
+        taken += measured(&e.sql, &mut round, "step", one::<i64>(&e.sql, step)).await;
+        walked += round["step"].0;
+        let sweep: String = one(&e.sql, "select current_setting('postrider.sweep')").await;
+        sweep.starts_with('|').then_some(())
+    })
+    .await;
+    assert_eq!(taken, LATE);
+    // Each once alive, once to be deleted, once dead.
+    assert!(walked < 5 * LATE, "{walked}");
+    run(&old, "commit").await;
+}
+
+/// Windows grow where little is, and may then meet much at once.
+#[tokio::test]
+async fn g20_a_step_that_took_long_makes_the_next_wait() {
+    let e = &Engine::new().await;
+    let old = old_snapshot(e).await;
+    let dead = "insert into postrider.outbox (event_id)
+                select postrider._uuid_v7(postrider.now() - interval '1000 s' - i * interval '0.01 ms') from generate_series(1, 60000) i;
+                delete from postrider.outbox";
+    run(&e.sql, dead).await;
+    let step = "select set_config('postrider.sweep', array_to_string(s.sweep, '|'), false)
+                  from postrider._sweep_outbox(postrider._uuid_floor(postrider.now()),
+                           string_to_array(current_setting('postrider.sweep'), '|'), 10) s";
+    // As if the last step had ended 21 ms ago: a millisecond's is due.
+    let began = "select set_config('postrider.sweep', '|0|' || extract(epoch from clock_timestamp()) - 0.021 || '|0|0|', false)";
+    run(&e.sql, began).await;
+    let took = eventually(LIMIT, async || {
+        let mut round = Round::new();
+        measured(&e.sql, &mut round, "step", one::<String>(&e.sql, step)).await;
+        let (walked, took) = round["step"];
+        (walked > 30_000).then_some(took)
+    })
+    .await;
+    let rests = "select split_part(current_setting('postrider.sweep'), '|', 3)::float8 - extract(epoch from clock_timestamp())::float8";
+    let rests: f64 = one(&e.sql, rests).await;
+    assert!(rests > took.as_secs_f64(), "{rests} s after {took:?}");
     run(&old, "commit").await;
 }
 
