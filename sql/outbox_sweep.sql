@@ -16,7 +16,7 @@ declare
     v_start_s numeric := _sweep_outbox.sweep[4]::numeric;
     v_met bigint := _sweep_outbox.sweep[5]::bigint;
     v_from uuid := nullif(_sweep_outbox.sweep[6], '');
-    v_budget_s constant numeric := least((v_began_s - v_last_s) / 20, 0.1);
+    v_budget_s constant numeric := greatest(least((v_began_s - v_last_s) / 20, 0.1), 0.001);
     v_low uuid;
     v_now_s numeric;
     v_walked bigint;

@@ -8,10 +8,11 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
 };
 
 use hyper::{Uri, http::Extensions};
@@ -23,6 +24,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
+    time::{Sleep, sleep_until},
 };
 use tower_service::Service;
 
@@ -30,6 +32,9 @@ use super::connect::Dialler;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// How long after its request's time a write ends: the request, which says what happened, comes first.
+const WRITES_END_AFTER: Duration = Duration::from_millis(100);
 
 /// Requests and bytes that a connection has carried.
 #[derive(Clone, Default)]
@@ -39,6 +44,7 @@ pub(super) struct Uses(Arc<Counts>);
 struct Counts {
     requests: AtomicUsize,
     bytes_read: AtomicUsize,
+    write_by: Mutex<Option<Instant>>,
 }
 
 impl Uses {
@@ -50,6 +56,16 @@ impl Uses {
     /// Bytes that came so far.
     pub(super) fn bytes_read(&self) -> usize {
         self.0.bytes_read.load(Ordering::Acquire)
+    }
+
+    /// The request that leaves now has until then.
+    pub(super) fn set_deadline(&self, deadline: Instant) {
+        *self.lock() = Some(deadline + WRITES_END_AFTER);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        let write_by = self.0.write_by.lock();
+        write_by.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,6 +88,7 @@ impl Service<Uri> for Counting {
             Ok(TokioIo::new(Counted {
                 stream: TokioIo::new(connecting.await?),
                 uses: Uses::default(),
+                write_ends: None,
             }))
         })
     }
@@ -81,6 +98,33 @@ impl Service<Uri> for Counting {
 pub(super) struct Counted {
     stream: TokioIo<Stream>,
     uses: Uses,
+    /// While a write waits.
+    write_ends: Option<Pin<Box<Sleep>>>,
+}
+
+impl Counted {
+    /// What became of a write, or that its time is over.
+    fn in_time<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.write_ends = None;
+            return written;
+        }
+        let Some(write_by) = *self.uses.lock() else {
+            return Poll::Pending;
+        };
+        let ends = self
+            .write_ends
+            .get_or_insert_with(|| Box::pin(sleep_until(write_by.into())));
+        if ends.deadline() != write_by.into() {
+            ends.as_mut().reset(write_by.into());
+        }
+        ready!(ends.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 impl Connection for Counted {
@@ -109,7 +153,8 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.in_time(cx, written)
     }
 
     // Without it hyper copies each body into a buffer of the connection, which keeps that size while it lives.
@@ -118,7 +163,8 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.in_time(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -126,11 +172,13 @@ impl AsyncWrite for Counted {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let done = Pin::new(&mut self.stream).poll_flush(cx);
+        self.in_time(cx, done)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let done = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.in_time(cx, done)
     }
 }
 

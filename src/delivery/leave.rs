@@ -48,15 +48,17 @@ pub(super) struct GatedBody {
     /// What has not been given to the connection yet.
     rest: Option<Bytes>,
     asked: bool,
+    deadline: Instant,
     gate: Arc<LeaveGate>,
     connection: CaptureConnection,
     left: Arc<OnceLock<Left>>,
 }
 
 impl GatedBody {
-    /// A body of these bytes. `left` is set when they begin to leave.
+    /// A body of these bytes, which has until `deadline`. `left` is set when they begin to leave.
     pub(super) fn new(
         bytes: Bytes,
+        deadline: Instant,
         gate: Arc<LeaveGate>,
         connection: CaptureConnection,
         left: Arc<OnceLock<Left>>,
@@ -64,6 +66,7 @@ impl GatedBody {
         Self {
             rest: Some(bytes),
             asked: false,
+            deadline,
             gate,
             connection,
             left,
@@ -82,6 +85,7 @@ impl GatedBody {
         }
         let uses = self.connection.connection_metadata();
         if let Some(uses) = uses.as_ref().and_then(uses_of) {
+            uses.set_deadline(self.deadline);
             let _ = self.left.set(Left {
                 read_before: uses.bytes_read(),
                 uses,

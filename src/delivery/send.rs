@@ -215,7 +215,13 @@ async fn attempt(
     *http.headers_mut() = headers.clone();
     let mut captured = capture_connection(&mut http);
     let left = Arc::new(OnceLock::new());
-    let gated = GatedBody::new(body.clone(), gate.clone(), captured.clone(), left.clone());
+    let gated = GatedBody::new(
+        body.clone(),
+        deadline,
+        gate.clone(),
+        captured.clone(),
+        left.clone(),
+    );
     let connect_deadline = (started + request.connect_timeout).min(deadline);
     let mut answer = std::pin::pin!(client.request(http.map(|()| gated)));
     // Kept as long as a repeat may need it and no longer: many requests wait for their answers, and bodies are

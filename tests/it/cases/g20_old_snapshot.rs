@@ -314,10 +314,11 @@ async fn g20_a_step_that_took_long_makes_the_next_wait() {
                 select postrider._uuid_v7(postrider.now() - interval '1000 s' - i * interval '0.01 ms') from generate_series(1, 60000) i;
                 delete from postrider.outbox";
     run(&e.sql, dead).await;
-    let step = "select set_config('postrider.sweep', array_to_string(s.sweep, '|'), false)
-                  from postrider._sweep_outbox(postrider._uuid_floor(postrider.now()),
-                           string_to_array(current_setting('postrider.sweep'), '|'), 10) s";
     // As if the last step had ended 21 ms ago: a millisecond's is due.
+    let step = "select set_config('postrider.sweep', array_to_string(s.sweep, '|'), false)
+                  from string_to_array(current_setting('postrider.sweep'), '|') k,
+                       postrider._sweep_outbox(postrider._uuid_floor(postrider.now()),
+                           k[1:2] || (extract(epoch from clock_timestamp()) - 0.021)::text || k[4:6], 10) s";
     let began = "select set_config('postrider.sweep', '|0|' || extract(epoch from clock_timestamp()) - 0.021 || '|0|0|', false)";
     run(&e.sql, began).await;
     let took = eventually(LIMIT, async || {

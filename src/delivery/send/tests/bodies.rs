@@ -1,8 +1,14 @@
 //! Bodies: that they arrive whole, and for how long they are kept.
 
+use std::io::Read;
+
 use tokio::io::AsyncRead;
 
-use super::{super::DEAD_WITHIN, *};
+use super::{
+    super::DEAD_WITHIN,
+    repeats::{identity, trusting_anybody},
+    *,
+};
 
 const LARGE: usize = 1 << 20;
 
@@ -62,4 +68,56 @@ async fn a_body_that_has_left_is_kept_no_longer_than_a_repeat_may_need_it() {
         assert_eq!(sending.await.unwrap().unwrap().http_status, Some(200));
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+/// Sends a body that no socket's buffers hold, and waits until nobody holds it any more.
+async fn send_huge(sender: &Sender, url: &str) -> Answer {
+    let body = Bytes::from(vec![b'1'; 32 << 20]);
+    let mut request = request(url);
+    request.body = body.clone();
+    request.connect_timeout = Duration::from_secs(10);
+    request.request_timeout = Duration::from_secs(2);
+    let answer = sender.send(request, || 0, || true, || async { true }).await;
+    let at = Instant::now();
+    while !body.is_unique() {
+        assert!(at.elapsed() < Duration::from_secs(10), "kept");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    answer.unwrap()
+}
+
+/// An answer ends a request, whether or not the receiver has read all of it.
+#[tokio::test]
+async fn a_body_that_its_receiver_does_not_read_is_let_go_in_time() {
+    for status in [Some(413), None] {
+        let (url, _) = receiver(move |mut stream, _| async move {
+            stream.read_u8().await.unwrap();
+            if status.is_some() {
+                let early = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(early).await.unwrap();
+            }
+            std::future::pending::<()>().await;
+            drop(stream);
+        })
+        .await;
+        assert_eq!(send_huge(&sender(), &url).await.http_status, status);
+    }
+}
+
+/// Nor does TLS, which would say goodbye after what it could not write.
+#[tokio::test]
+async fn nor_is_it_kept_by_tls() {
+    let acceptor = native_tls::TlsAcceptor::new(identity()).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/hook", listener.local_addr().unwrap());
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let held = std::thread::spawn(move || {
+        let mut stream = acceptor.accept(listener.accept().unwrap().0).unwrap();
+        stream.read_exact(&mut [0; 100]).unwrap();
+        let _ = ended.recv();
+    });
+    let answer = send_huge(&trusting_anybody(), &url).await;
+    assert_eq!(code(&answer), Some(ErrorCode::Timeout));
+    drop(end);
+    held.join().unwrap();
 }

@@ -8,7 +8,7 @@ use std::{
 use super::{super::DEAD_WITHIN, *};
 
 /// A certificate that nobody trusts, and its key.
-fn identity() -> native_tls::Identity {
+pub(super) fn identity() -> native_tls::Identity {
     let dir = std::env::temp_dir().join(format!("postrider-tls-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&dir).unwrap();
     let args = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key -out crt";
@@ -22,6 +22,16 @@ fn identity() -> native_tls::Identity {
     let identity = native_tls::Identity::from_pkcs8(&read("crt"), &read("key")).unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
     identity
+}
+
+/// A sender that takes such a certificate.
+pub(super) fn trusting_anybody() -> Sender {
+    let tls = native_tls::TlsConnector::builder()
+        .danger_accept_invalid_certs(true)
+        .build()
+        .unwrap();
+    let guard = AddressGuard::new(vec![parse_network("127.0.0.0/8").unwrap()]);
+    Sender::over(guard, Resolver::default(), tls)
 }
 
 /// TLS says goodbye before it closes: that is no byte of an answer.
@@ -53,12 +63,7 @@ async fn a_connection_that_tls_had_closed_is_no_failure() {
             }
         }
     });
-    let tls = native_tls::TlsConnector::builder()
-        .danger_accept_invalid_certs(true)
-        .build()
-        .unwrap();
-    let guard = AddressGuard::new(vec![parse_network("127.0.0.0/8").unwrap()]);
-    let sender = Sender::over(guard, Resolver::default(), tls);
+    let sender = trusting_anybody();
     for _ in 0..2 {
         let mut request = request(&url);
         request.connect_timeout = Duration::from_secs(10);
