@@ -26,18 +26,3 @@ end
 $$;
 comment on function postrider._require_read_committed() is
     'Refuses any isolation level but read committed.';
-
--- A commit that grants something (a lease, a claim, a fan-out, a settled report) must survive a crash.
--- A `set` clause on the function would be undone before COMMIT, hence set_config for the transaction.
-create or replace function postrider._require_durable_commit() returns void
-language plpgsql
-set search_path to pg_catalog, pg_temp
-as $$
-begin
-    if pg_catalog.current_setting('synchronous_commit') in ('off', 'local') then
-        perform pg_catalog.set_config('synchronous_commit', 'on', true);
-    end if;
-end
-$$;
-comment on function postrider._require_durable_commit() is
-    'Raises a synchronous_commit of off or local to on for this transaction.';

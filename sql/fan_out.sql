@@ -79,6 +79,7 @@ begin
         return next;
         return;
     end if;
+    perform postrider._relax_durable_commit();
 
     -- Which endpoints: matched once per distinct (tenant, event type), then laid out per event and cut to
     -- the budget.

@@ -31,13 +31,14 @@ begin
 
     -- Deliveries are read in the order of their index, or not at all (_earliest_due says why).
     perform set_config('enable_sort', 'off', true);
-    -- In turns over the endpoints, so that a cut by bytes takes from each.
+    -- In turns over the endpoints, so that a cut by bytes takes from each, as they are named: the caller knows who had
+    -- nothing last time.
     select array_agg(x.event_id), array_agg(x.endpoint_id), array_agg(x.run), array_agg(x.number), array_agg(x.expires_at),
            array_agg(x.due_at), min(x.event_id::text collate "C")::uuid, max(x.event_id::text collate "C")::uuid,
            bool_or(x.expires_at <= v_now), array_agg(x.endpoint_id) filter (where x.expires_at > v_now)
       into v_events, v_endpoints, v_runs, v_numbers, v_expire_at, v_due_at, v_low, v_high, v_expired, v_live
-      from (select c.*, w.endpoint_id
-              from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) w (endpoint_id, max)
+      from (select c.*, w.endpoint_id, w.place
+              from unnest(fetch_deliveries.endpoint_ids, fetch_deliveries.limits) with ordinality w (endpoint_id, max, place)
               join postrider.endpoint_state s
                 on s.endpoint_id = w.endpoint_id and s.owner = fetch_deliveries.worker and s.disabled_at is null
                and coalesce(postrider._not_before(s.rate_limited_until, s.ladder_paused_until,
@@ -55,7 +56,7 @@ begin
                                     from unnest(fetch_deliveries.skip_events, fetch_deliveries.skip_endpoints)
                                          k (event_id, endpoint_id))
                             order by p.due_at, p.event_id limit w.max) d) c
-             order by c.turn, w.endpoint_id) x;
+             order by c.turn, w.place) x;
 
     if v_expired then
         -- Those that another transaction is ending already do not count: nothing new lies behind them yet.
@@ -112,4 +113,4 @@ begin
 end
 $$;
 comment on function postrider.fetch_deliveries(uuid, bigint[], integer[], uuid[], bigint[], bigint) is
-    'For each endpoint a row with its settings (null: no longer the caller''s), then a row per due delivery, oldest due first, at most limits[n] an endpoint and max_bytes of bodies in all; number is the attempt this would be. settings.due counts what was found due, cut by limits only, one more when something expired: where fewer rows follow, or as many as the limit, there is more.';
+    'For each endpoint a row with its settings (null: no longer the caller''s), then a row per due delivery, oldest due first, at most limits[n] an endpoint and max_bytes of bodies in all, taken in turns from the endpoints as they are named; number is the attempt this would be. settings.due counts what was found due, cut by limits only, one more when something expired: where fewer rows follow, or as many as the limit, there is more.';

@@ -1,6 +1,13 @@
 //! The calls.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use deadpool_postgres::{Object, Pool};
 use tokio_postgres::{
@@ -24,9 +31,11 @@ type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 pub struct Db {
     pool: Pool,
     held: HeldBytes,
+    /// The database's default isolation is refused: each transaction says its own.
+    explicit: Arc<AtomicBool>,
 }
 
-/// One call in a transaction of its own, in one round trip.
+/// One call in a transaction of its own that says its isolation, in one round trip.
 async fn call(client: &Client, sql: &str, params: Params<'_>) -> Result<Vec<Row>, DbError> {
     // Biased: polled, and so sent, in this order.
     let (begun, rows, committed) = tokio::join!(
@@ -49,6 +58,10 @@ fn millis(duration: Duration) -> i64 {
 /// From a count of milliseconds, which is never negative where it comes from.
 fn duration(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+fn columns(wanted: &[WantedRefill]) -> (Vec<i64>, Vec<i32>) {
+    wanted.iter().map(|w| (w.endpoint_id, w.limit)).unzip()
 }
 
 fn beats(rows: &[Row]) -> Result<(Vec<Beat>, i64), DbError> {
@@ -120,6 +133,7 @@ impl Db {
         Self {
             pool,
             held: HeldBytes::default(),
+            explicit: Arc::default(),
         }
     }
 
@@ -129,12 +143,27 @@ impl Db {
         self.held.count()
     }
 
+    /// One call in a transaction of its own. Left to itself a statement is one, and costs both sides a third of the
+    /// messages that `begin` and `commit` around it would; rows are complete after its commit only.
     async fn call(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, DbError> {
         let connection = tokio::time::timeout(CALL_LIMIT, self.pool.get())
             .await
             .map_err(|_| DbError::Connection("no connection became free".into()))?
             .map_err(|e| DbError::Connection(e.to_string()))?;
-        let result = tokio::time::timeout(CALL_LIMIT, call(&connection, sql, params)).await;
+        let result = tokio::time::timeout(CALL_LIMIT, async {
+            if !self.explicit.load(Ordering::Relaxed) {
+                match connection
+                    .query_typed(sql, params)
+                    .await
+                    .map_err(DbError::from)
+                {
+                    Err(DbError::Isolation(_)) => self.explicit.store(true, Ordering::Relaxed),
+                    result => return result,
+                }
+            }
+            call(&connection, sql, params).await
+        })
+        .await;
         match result {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => {
@@ -152,16 +181,48 @@ impl Db {
         }
     }
 
-    /// Turns events into deliveries.
-    pub async fn fan_out(&self, worker: Uuid) -> Result<FanOut, DbError> {
-        let rows = self
-            .call(
+    /// Turns events into deliveries, and fetches at once for those of `idle` that have some now.
+    pub async fn fan_out(
+        &self,
+        worker: Uuid,
+        idle: &[WantedRefill],
+        max_bytes: i64,
+    ) -> Result<FanOut, DbError> {
+        let rows = if idle.is_empty() {
+            self.call(
                 "select events, deliveries, more, busy, due, claimable from postrider.fan_out($1)",
                 &[(&worker, Type::UUID)],
             )
-            .await?;
+            .await?
+        } else {
+            let (ids, limits) = columns(idle);
+            self.call(
+                "select f.events, f.deliveries, f.more, f.busy, f.due, f.claimable, \
+                        d.endpoint_id, d.settings, d.event_id, d.run, d.number, d.event_type, d.body, \
+                        d.expires_in_ms, d.overdue_ms \
+                   from postrider.fan_out($1) f \
+                   left join lateral ( \
+                        select x.* from postrider.fetch_deliveries($1, \
+                                   array(select i.id from unnest($2, $3) i (id, max) where i.id = any (f.due)), \
+                                   array(select i.max from unnest($2, $3) i (id, max) where i.id = any (f.due)), \
+                                   '{}', '{}', $4) x \
+                         where f.due && $2) d on true",
+                &[
+                    (&worker, Type::UUID),
+                    (&ids, Type::INT8_ARRAY),
+                    (&limits, Type::INT4_ARRAY),
+                    (&max_bytes, Type::INT8),
+                ],
+            )
+            .await?
+        };
         let Some(row) = rows.first() else {
             return Ok(FanOut::default());
+        };
+        let fetched = if row.len() > 6 && row.try_get::<_, Option<i64>>(6)?.is_some() {
+            self.fetched(&rows, 6)?
+        } else {
+            Vec::new()
         };
         Ok(FanOut {
             events: row.try_get(0)?,
@@ -170,6 +231,7 @@ impl Db {
             busy: row.try_get(3)?,
             due: row.try_get(4)?,
             claimable: row.try_get(5)?,
+            fetched,
         })
     }
 
@@ -212,8 +274,7 @@ impl Db {
         skip: &[(Uuid, i64)],
         max_bytes: i64,
     ) -> Result<Vec<Fetched>, DbError> {
-        let ids: Vec<i64> = wanted.iter().map(|w| w.endpoint_id).collect();
-        let limits: Vec<i32> = wanted.iter().map(|w| w.limit).collect();
+        let (ids, limits) = columns(wanted);
         let skip_events: Vec<Uuid> = skip.iter().map(|s| s.0).collect();
         let skip_endpoints: Vec<i64> = skip.iter().map(|s| s.1).collect();
         let rows = self
@@ -230,15 +291,20 @@ impl Db {
                 ],
             )
             .await?;
-        let fetched_at = std::time::Instant::now();
-        let mut fetched = Vec::with_capacity(ids.len());
-        let mut places: HashMap<i64, usize> = HashMap::with_capacity(ids.len());
-        for row in &rows {
-            let endpoint_id: i64 = row.try_get(0)?;
-            let event_id: Option<Uuid> = row.try_get(2)?;
+        self.fetched(&rows, 0)
+    }
+
+    /// Rows of `fetch_deliveries`, whose columns begin at `from`.
+    fn fetched(&self, rows: &[Row], from: usize) -> Result<Vec<Fetched>, DbError> {
+        let fetched_at = Instant::now();
+        let mut fetched = Vec::new();
+        let mut places: HashMap<i64, usize> = HashMap::new();
+        for row in rows {
+            let endpoint_id: i64 = row.try_get(from)?;
+            let event_id: Option<Uuid> = row.try_get(from + 2)?;
             match (event_id, places.get(&endpoint_id)) {
                 (None, _) => {
-                    let settings: Option<serde_json::Value> = row.try_get(1)?;
+                    let settings: Option<serde_json::Value> = row.try_get(from + 1)?;
                     places.insert(endpoint_id, fetched.len());
                     fetched.push(Fetched {
                         endpoint_id,
@@ -249,15 +315,15 @@ impl Db {
                     });
                 }
                 (Some(event_id), Some(&place)) => {
-                    let body: &str = row.try_get(6)?;
+                    let body: &str = row.try_get(from + 6)?;
                     let delivery = Delivery {
                         event_id,
-                        run: row.try_get(3)?,
-                        number: row.try_get(4)?,
-                        event_type: row.try_get(5)?,
+                        run: row.try_get(from + 3)?,
+                        number: row.try_get(from + 4)?,
+                        event_type: row.try_get(from + 5)?,
                         body: self.held.hold(body),
-                        expires_in: duration(row.try_get(7)?),
-                        overdue: duration(row.try_get(8)?),
+                        expires_in: duration(row.try_get(from + 7)?),
+                        overdue: duration(row.try_get(from + 8)?),
                         fetched_at,
                     };
                     if let Some(entry) = fetched.get_mut(place) {

@@ -1,9 +1,9 @@
 //! Every statement the worker sends, and nothing else.
 //!
-//! The worker's whole SQL vocabulary is a handful of function calls. Each is one transaction that says
-//! aloud that it is read committed (the functions refuse anything else, whatever the database's default),
-//! sent in one round trip: `begin`, the call and `commit` are pipelined. Statements are unnamed and typed,
-//! since behind a transaction-pooling proxy no prepared statement outlives its transaction.
+//! The worker's whole SQL vocabulary is a handful of function calls. Each is a statement and a transaction of its
+//! own, in one round trip. The functions refuse any isolation but read committed; where that is not the database's
+//! default, `begin` says so and is pipelined with the call and `commit`. Statements are unnamed and typed, since behind
+//! a transaction-pooling proxy no prepared statement outlives its transaction.
 
 mod calls;
 mod held;
@@ -28,6 +28,9 @@ pub enum DbError {
     /// The caller's lease is gone (SQLSTATE PR021). Register anew.
     #[error("the lease is gone: {0}")]
     LeaseGone(String),
+    /// The transaction is not read committed (SQLSTATE PR020). Begin one that is.
+    #[error("the isolation level: {0}")]
+    Isolation(String),
     /// The database refuses these arguments, and will again.
     #[error("refused by the database: {0}")]
     Refused(String),
@@ -45,6 +48,7 @@ impl From<tokio_postgres::Error> for DbError {
         let text = format!("{} (SQLSTATE {})", db.message(), db.code().code());
         let class = db.code().code().get(..2).unwrap_or("");
         match (db.code(), class) {
+            (code, _) if code.code() == "PR020" => Self::Isolation(text),
             (code, _) if code.code() == "PR021" => Self::LeaseGone(text),
             (
                 &SqlState::T_R_DEADLOCK_DETECTED

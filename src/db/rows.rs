@@ -30,6 +30,8 @@ pub struct FanOut {
     pub due: Vec<i64>,
     /// Whether endpoints that nobody owns have work, now or later.
     pub claimable: bool,
+    /// What was fetched for those of them that were idle.
+    pub fetched: Vec<Fetched>,
 }
 
 /// An endpoint taken.

@@ -29,6 +29,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
 pub const SQL: &[(&str, &str)] = &[
     file!("sql", "clock.sql"),
     file!("sql", "errors.sql"),
+    file!("sql", "durable.sql"),
     file!("sql", "event_types.sql"),
     file!("sql", "plans.sql"),
     file!("sql", "mark.sql"),

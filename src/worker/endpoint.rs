@@ -227,9 +227,6 @@ impl Owned {
         }
         let capacity = self.capacity(now);
         let poked = self.poked_at.is_some() || self.next_due.is_some_and(|at| at <= now);
-        let stale = self
-            .asked_at
-            .is_none_or(|at| now >= (at + REFRESH).max(self.taken_at + LEAST_FRESH));
         if self.gate.paused_until(now).is_some() {
             return self.poked_at.is_some().then_some((capacity, true));
         }
@@ -248,10 +245,27 @@ impl Owned {
             return Some((capacity, true));
         }
         let low = self.queue.len() <= capacity / 2;
-        if poked || (low && self.more) || (stale && !self.queue.is_empty()) {
+        if poked || (low && self.more) || (self.is_stale(now) && !self.queue.is_empty()) {
             return Some((capacity.saturating_sub(self.queue.len()), false));
         }
         None
+    }
+
+    /// How many deliveries to fetch for it at most, if it has none and waits for nothing.
+    pub(super) fn room_if_idle(&self, now: Instant) -> Option<usize> {
+        let idle = !self.fetching
+            && !self.leaving
+            && self.queue.is_empty()
+            && self.in_hand.is_empty()
+            && !self.gate.stopped()
+            && self.gate.paused_until(now).is_none();
+        idle.then(|| self.capacity(now))
+    }
+
+    /// Whether its settings are to be asked for anew.
+    pub(super) fn is_stale(&self, now: Instant) -> bool {
+        self.asked_at
+            .is_none_or(|at| now >= (at + REFRESH).max(self.taken_at + LEAST_FRESH))
     }
 
     /// When `wants_fetch` or `may_start` could change by time alone.
@@ -292,7 +306,8 @@ impl Owned {
         self.fetching = false;
         self.taken_at = now;
         let just_stored = std::mem::take(&mut self.just_stored);
-        if self.poked_at.is_some_and(|at| at <= asked_at) {
+        let answered = self.poked_at.is_some_and(|at| at <= asked_at);
+        if answered {
             self.poked_at = None;
         }
         let mut fresh: Vec<Delivery> = fetched.deliveries;
@@ -309,7 +324,12 @@ impl Owned {
         }
         let target = match fetched.settings {
             Some(Ok(settings)) => {
-                self.more = received < settings.due || (limit > 0 && settings.due >= limit);
+                self.more = if limit > 0 {
+                    received < settings.due || settings.due >= limit
+                } else {
+                    // Asked for no deliveries, it says nothing about them.
+                    self.more || answered
+                };
                 self.next_due = settings
                     .next_due_ms
                     .map(|ms| now + Duration::from_millis(ms));

@@ -36,7 +36,11 @@ pub(super) enum Event {
     /// A request ended. `None`: it did not leave, since the gate closed meanwhile.
     Answered(i64, Result<Box<Answer>, NotSent>),
     /// `fan_out` returned.
-    FannedOut(Result<FanOut, DbError>, Duration),
+    FannedOut {
+        idle: Vec<WantedRefill>,
+        asked_at: Instant,
+        result: Result<FanOut, DbError>,
+    },
     /// `claim_endpoints` returned.
     Claimed(Result<Claim, DbError>, Duration),
     /// `fetch_deliveries` returned.

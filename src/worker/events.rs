@@ -13,6 +13,10 @@ use crate::db::Verdict;
 /// Least time between two rounds of asking for all endpoints, for each of them.
 const REFRESH_APART: Duration = Duration::from_micros(100);
 
+/// Most hints are an emit's, and fan_out says whether it made something to claim: a claim beside it finds nothing and
+/// takes time from it. The others can wait so long.
+const CLAIM_AFTER_HINT: Duration = Duration::from_millis(5);
+
 impl Engine {
     pub(super) fn take(&mut self, event: Event) {
         let now = Instant::now();
@@ -27,7 +31,11 @@ impl Engine {
                 }
             }
             Event::Answered(seq, answer) => self.take_answer(seq, answer, now),
-            Event::FannedOut(result, took) => self.take_fan_out(result, took, now),
+            Event::FannedOut {
+                idle,
+                asked_at,
+                result,
+            } => self.take_fan_out(idle, asked_at, result, now),
             Event::Claimed(result, took) => self.take_claim(result, took, now),
             Event::Fetched {
                 wanted,
@@ -49,14 +57,16 @@ impl Engine {
     fn take_hint(&mut self, payload: &str, now: Instant) {
         if payload.is_empty() {
             self.fan_out_wanted = true;
-            self.claim_wanted = true;
             self.look.soon(now);
+            let claim_at = now + CLAIM_AFTER_HINT;
+            self.claim_at = Some(self.claim_at.map_or(claim_at, |at| at.min(claim_at)));
         } else if payload
             .parse::<Uuid>()
             .is_ok_and(|id| id == self.lease.worker)
         {
-            // Whoever changed one of ours may have held it while an event was fanned out.
-            self.fan_out_wanted = true;
+            // Whoever changed one of ours may have held it while an event was fanned out. Mostly it is what was fanned
+            // out, though, and fetching that comes first.
+            self.look.soon(now);
             // It does not say which endpoint: all are asked for, and the more there are, the less often.
             let owned = u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
             let apart = (REFRESH_APART * owned).min(REFRESH_APART * 1000);

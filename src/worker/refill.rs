@@ -1,6 +1,9 @@
 //! Finding work: fan_out, claim, fetch.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use uuid::Uuid;
 
@@ -12,6 +15,10 @@ use crate::db::{Claim, DbError, FanOut, Fetched, WantedRefill};
 
 /// Most endpoints in one fetch.
 const MOST_ENDPOINTS: usize = 200;
+/// Most endpoints owned with which fan_out fetches for those that are idle.
+const MOST_IDLE: usize = 100;
+/// Most bytes of bodies that fan_out brings along; a larger body comes alone.
+const MOST_BYTES_AT_ONCE: i64 = 256 << 10;
 /// How long after a claim failed the next is tried.
 const CLAIM_AGAIN: Duration = Duration::from_millis(200);
 /// Most bytes of bodies that one fetch brings.
@@ -32,10 +39,15 @@ impl Engine {
         if self.fan_out_wanted && !self.fanning_out {
             self.fan_out_wanted = false;
             self.fanning_out = true;
+            let idle = self.take_idle(now);
             let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
             tokio::spawn(async move {
-                let result = db.fan_out(worker).await;
-                events.send(Event::FannedOut(result, now.elapsed()))
+                let result = db.fan_out(worker, &idle, MOST_BYTES_AT_ONCE).await;
+                events.send(Event::FannedOut {
+                    idle,
+                    asked_at: now,
+                    result,
+                })
             });
         }
         let due = self.claim_wanted || self.claim_at.is_some_and(|at| at <= now);
@@ -57,15 +69,45 @@ impl Engine {
         }
     }
 
+    /// When nothing is under way, endpoints to fetch for in the call that makes their deliveries: with little to do, a
+    /// second call is most of the time that a delivery takes.
+    fn take_idle(&mut self, now: Instant) -> Vec<WantedRefill> {
+        if !self.flights.is_empty() || self.fetching || self.endpoints.len() > MOST_IDLE {
+            return Vec::new();
+        }
+        let idle = self.endpoints.iter_mut().filter_map(|(id, owned)| {
+            let limit = i32::try_from(owned.room_if_idle(now)?).unwrap_or(i32::MAX);
+            owned.fetching = true;
+            Some(WantedRefill {
+                endpoint_id: *id,
+                limit,
+            })
+        });
+        idle.collect()
+    }
+
     pub(super) fn take_fan_out(
         &mut self,
+        idle: Vec<WantedRefill>,
+        asked_at: Instant,
         result: Result<FanOut, DbError>,
-        took: Duration,
         now: Instant,
     ) {
         self.fanning_out = false;
-        self.note_call("fan_out", &result, Some(took));
-        let Ok(fan_out) = result else { return };
+        self.note_call("fan_out", &result, Some(asked_at.elapsed()));
+        let mut fan_out = result.unwrap_or_default();
+        let mut by_id = by_id(std::mem::take(&mut fan_out.fetched));
+        fan_out.due.retain(|id| !by_id.contains_key(id));
+        for refill in idle {
+            let id = refill.endpoint_id;
+            if let Some(owned) = self.endpoints.get_mut(&id) {
+                owned.fetching = false;
+            }
+            if let Some(fetched) = by_id.remove(&id) {
+                self.refill(refill, false, fetched, asked_at, now);
+            }
+            self.touch(id, now);
+        }
         if fan_out.events > 0 || fan_out.deliveries > 0 {
             self.telemetry
                 .metrics
@@ -131,7 +173,7 @@ impl Engine {
             return;
         }
         let full = self.db.held_bytes() >= MOST_HELD_BYTES;
-        let mut again = false;
+        let mut replaced = 0;
         let mut wanted = Vec::new();
         let mut skip: Vec<(Uuid, i64)> = Vec::new();
         for id in self.wanted.drain(..self.wanted.len().min(MOST_ENDPOINTS)) {
@@ -143,14 +185,18 @@ impl Engine {
                 continue;
             };
             if full && !owned.queue.is_empty() {
-                // What is held is enough: its settings, or the same again.
+                // What is held is enough: the same again, its settings, or nothing yet.
                 limit = if whole {
                     limit.min(owned.queue.len())
-                } else {
+                } else if owned.is_stale(now) {
                     0
+                } else {
+                    continue;
                 };
             }
-            again |= whole;
+            if whole {
+                replaced += owned.queue.iter().map(|d| d.body.len()).sum::<usize>();
+            }
             owned.fetching = true;
             skip.extend(owned.in_hand.iter().map(|event| (*event, id)));
             if !whole {
@@ -168,10 +214,11 @@ impl Engine {
         if wanted.is_empty() {
             return;
         }
-        let room = if again || !full {
-            MOST_BYTES
+        let replaced = i64::try_from(replaced).unwrap_or(i64::MAX);
+        let room = if full {
+            MOST_BYTES.min(MOST_BYTES_WHEN_FULL.saturating_add(replaced))
         } else {
-            MOST_BYTES_WHEN_FULL
+            MOST_BYTES
         };
         self.fetching = true;
         let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
@@ -189,7 +236,7 @@ impl Engine {
 
     pub(super) fn take_fetched(
         &mut self,
-        wanted: Vec<(WantedRefill, bool)>,
+        mut wanted: Vec<(WantedRefill, bool)>,
         asked_at: Instant,
         result: Result<Vec<Fetched>, DbError>,
         now: Instant,
@@ -197,13 +244,18 @@ impl Engine {
         self.fetching = false;
         self.note_call("fetch", &result, Some(asked_at.elapsed()));
         let mut by_id = match result {
-            Ok(fetched) => fetched.into_iter().map(|f| (f.endpoint_id, f)).collect(),
+            Ok(fetched) => by_id(fetched),
             Err(_) => {
                 self.fetch_at = now + Duration::from_millis(200);
-                std::collections::HashMap::new()
+                HashMap::new()
             }
         };
         let failed = self.fetch_at > now;
+        // Those that got nothing are first next time: what was cut off for its bytes must get its turn.
+        wanted.sort_by_key(|(refill, _)| {
+            let fetched = by_id.get(&refill.endpoint_id);
+            fetched.is_some_and(|f| !f.deliveries.is_empty())
+        });
         for (refill, whole) in wanted {
             let id = refill.endpoint_id;
             let Some(owned) = self.endpoints.get_mut(&id) else {
@@ -211,19 +263,39 @@ impl Engine {
             };
             owned.fetching = false;
             match by_id.remove(&id) {
-                Some(fetched) if fetched.settings.is_some() => {
-                    let limit = usize::try_from(refill.limit).unwrap_or(0);
-                    for (delivery, reason) in
-                        owned.take_fetched(fetched, limit, whole, asked_at, now)
-                    {
-                        self.refuse(id, &delivery, reason, now);
-                    }
-                }
-                _ if failed => {}
-                // Not ours any more; should requests be open, their outcomes are still reported.
-                _ => drop(self.forget(id)),
+                Some(fetched) => self.refill(refill, whole, fetched, asked_at, now),
+                None if failed => {}
+                None => drop(self.forget(id)),
             }
             self.touch(id, now);
         }
     }
+
+    /// Puts what was fetched for an endpoint into its queue.
+    fn refill(
+        &mut self,
+        asked: WantedRefill,
+        whole: bool,
+        fetched: Fetched,
+        asked_at: Instant,
+        now: Instant,
+    ) {
+        let id = asked.endpoint_id;
+        if fetched.settings.is_none() {
+            // Not ours any more; should requests be open, their outcomes are still reported.
+            drop(self.forget(id));
+            return;
+        }
+        let Some(owned) = self.endpoints.get_mut(&id) else {
+            return;
+        };
+        let limit = usize::try_from(asked.limit).unwrap_or(0);
+        for (delivery, reason) in owned.take_fetched(fetched, limit, whole, asked_at, now) {
+            self.refuse(id, &delivery, reason, now);
+        }
+    }
+}
+
+fn by_id(fetched: Vec<Fetched>) -> HashMap<i64, Fetched> {
+    fetched.into_iter().map(|f| (f.endpoint_id, f)).collect()
 }

@@ -8,6 +8,7 @@ mod connect;
 mod embedded;
 mod engine_batches;
 mod engine_claim;
+mod engine_durable;
 mod engine_emit;
 mod engine_emit_alone;
 mod engine_fan_out;
