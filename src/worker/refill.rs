@@ -25,7 +25,7 @@ const CLAIM_AGAIN: Duration = Duration::from_millis(200);
 const MOST_BYTES: i64 = 8 << 20;
 /// Bodies held, queued or not yet sent, beyond which only endpoints without a queue get more.
 const MOST_HELD_BYTES: usize = 32 << 20;
-/// Most bytes of bodies that one fetch brings then; a larger body comes alone. Receivers that do not read hold
+/// Most bytes of bodies that one fetch brings then beside what it replaces; a larger body comes alone. Receivers that do not read hold
 /// bodies for as long as their requests may take, which must not slow down everybody else.
 const MOST_BYTES_WHEN_FULL: i64 = 256 << 10;
 

@@ -100,3 +100,16 @@ async fn a_database_that_is_away_stops_workers_and_they_return() {
     // Outcomes were kept and reported under the old id: nothing that was answered is sent again.
     assert_once_each(&requests, 100);
 }
+
+/// The functions refuse it, and the worker then says its own.
+#[tokio::test]
+async fn a_database_with_another_default_isolation_is_served() {
+    let mut world = World::new(|_, _| Reply::status(200)).await;
+    let endpoint = world.endpoint("/in", "").await;
+    let other = "do $$ begin execute format('alter database %I set default_transaction_isolation to serializable',
+                                            current_database()); end $$";
+    world.run(other).await;
+    world.worker();
+    let event = world.emit("a").await;
+    world.wait_for_status(event, endpoint, "delivered").await;
+}
