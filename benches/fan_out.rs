@@ -39,7 +39,7 @@ pub async fn run(report: &mut Report) -> Result<()> {
         let start = Instant::now();
         let mut made = 0_u64;
         loop {
-            let step = db.fan_out(Uuid::nil(), &[], 0).await?;
+            let step = db.fan_out(Uuid::nil(), &[], 0).await.0?;
             made += u64::try_from(step.deliveries)?;
             if !step.more {
                 break;

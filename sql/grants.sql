@@ -18,7 +18,7 @@ declare
     v_verbs constant text[] := '{create_endpoint,update_endpoint,delete_endpoint,pause_endpoint,resume_endpoint,
                                  disable_endpoint,enable_endpoint,rotate_secret,dismiss_alert,send_test_event,
                                  replay_delivery,replay,cancel,explain_delivery,retry_preview}';
-    v_engine constant text[] := '{register_worker,heartbeat,fan_out,claim_endpoints,fetch_deliveries,
+    v_engine constant text[] := '{register_worker,heartbeat,fan_out,claim_endpoints,fetch_deliveries,fetch_due,
                                   report_attempts,release_endpoints,deregister_worker,maintain}';
     v_views constant text[] := '{deliveries,event_status,endpoint_health,queue_depth,attempts,alerts,
                                  policies,policy_rungs}';

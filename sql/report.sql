@@ -8,7 +8,8 @@
 --
 -- Idempotent: an attempt moves its delivery only if it is the next one of the current run, so a report
 -- repeated after its answer was lost changes nothing. A worker that no longer owns the endpoint can only
--- settle: a late 2xx for a delivery still owed. History (attempts, statistics) comes last, each in a block of
+-- settle: a late 2xx for a delivery still owed. What was sent and is not made any more, since a crash undid the
+-- fan-out (_relax_durable_commit), is `held` until it is made again, lest a known answer be asked for twice. History (attempts, statistics) comes last, each in a block of
 -- its own: a failure there is told to the caller and never undoes state.
 
 create or replace function postrider._report_attempts(
@@ -28,6 +29,8 @@ declare
     v_written bigint;
     v_lost boolean := false;
     v_held bigint[];
+    v_undone bigint[];       -- attempts at deliveries that a crash undid, by seq, and …
+    v_undone_at bigint[];    -- … their endpoints
     v_ids bigint[];          -- the endpoints reported on, and …
     v_due_at timestamptz[];  -- … the earliest delivery owed by each
     v_walked bigint;
@@ -175,6 +178,19 @@ begin
         raise exception using errcode = 'serialization_failure', message = 'a delivery reported on ended meanwhile';
     end if;
 
+    v_undone := '{}';
+    v_undone_at := '{}';
+    if cardinality(v_moved) < cardinality(seqs) then
+        -- The lock on the endpoint keeps such a delivery from being made meanwhile.
+        select coalesce(array_agg(r.seq), '{}'), coalesce(array_agg(distinct r.endpoint_id), '{}') into v_undone, v_undone_at
+          from unnest(seqs, event_ids, endpoint_ids, runs) r (seq, event_id, endpoint_id, run)
+         where r.run = 1 and r.seq <> all (v_moved)
+           and (exists (select from postrider.outbox o where o.event_id = r.event_id)
+                or exists (select from postrider.deferred d where d.endpoint_id = r.endpoint_id and d.event_id = r.event_id))
+           and not exists (select from postrider.pending p where p.event_id = r.event_id and p.endpoint_id = r.endpoint_id)
+           and not exists (select from postrider.finished f where f.event_id = r.event_id and f.endpoint_id = r.endpoint_id);
+    end if;
+
     begin
         insert into postrider.attempts (event_id, endpoint_id, worker, seq, run, number, outcome, started_at, duration_ms,
                                         http_status, error_code, error, retry_after, answer, stale)
@@ -187,6 +203,7 @@ begin
                       error_codes, errors, waits_ms, answers)
                r (seq, event_id, endpoint_id, run, number, ended_ago_ms, duration_ms, http_status,
                   error_code, error, wait_ms, answer)
+         where r.seq <> all (v_undone)
         on conflict do nothing;
     exception when others then
         raise warning 'postrider: attempts could not be logged: %', sqlerrm;
@@ -210,7 +227,7 @@ begin
                                                                   s.paused_until, s.lapsed_until), v_now), 0),
                s.rung > 0 and s.failures > 0,
                postrider._ms_until(v_due_at[array_position(v_ids, s.endpoint_id)], v_now),
-               v_lost, false
+               v_lost, s.endpoint_id = any (v_undone_at)
           from postrider.endpoint_state s
          where s.endpoint_id = any (_report_attempts.endpoint_ids);
 end
@@ -251,4 +268,4 @@ begin
 end
 $$;
 comment on function postrider.report_attempts(uuid, bigint[], uuid[], bigint[], integer[], integer[], bigint[], integer[], integer[], text[], text[], bigint[], text[]) is
-    'Settles a batch of attempts. Returns for each endpoint what its owner must now do: whether it still owns it, is stopped, paused for how long, probing (one request at a time), when the earliest delivery owed is due, whether history could not be written; held: a transaction holds the endpoint, nothing was taken, report again.';
+    'Settles a batch of attempts. Returns for each endpoint what its owner must now do: whether it still owns it, is stopped, paused for how long, probing (one request at a time), when the earliest delivery owed is due, whether history could not be written; held: report again all of this endpoint, since a transaction holds it or since a crash undid the making of a delivery.';

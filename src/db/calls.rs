@@ -1,63 +1,26 @@
 //! The calls.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-use deadpool_postgres::{Object, Pool};
-use tokio_postgres::{
-    Client, Row,
-    types::{ToSql, Type},
-};
+use deadpool_postgres::Pool;
+use tokio_postgres::{Client, Row, types::Type};
 use uuid::Uuid;
 
 use super::{
-    Attempt, Beat, Claim, Claimed, DbError, Delivery, FanOut, Fetched, Settings, Verdict,
-    WantedRefill, held::HeldBytes,
+    Attempt, Beat, Claim, DbError, FanOut, Fetched, Verdict, WantedRefill,
+    held::HeldBytes,
+    statements::{Params, Statements, explicit},
 };
-
-/// Longest wait for an answer to one call. A connection that exceeds it is dropped.
-const CALL_LIMIT: Duration = Duration::from_secs(20);
-
-type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
 /// The worker's way to the database.
 #[derive(Clone)]
 pub struct Db {
-    pool: Pool,
+    statements: Arc<Statements>,
     held: HeldBytes,
-    /// The database's default isolation is refused: each transaction says its own.
-    explicit: Arc<AtomicBool>,
-}
-
-/// One call in a transaction of its own that says its isolation, in one round trip.
-async fn call(client: &Client, sql: &str, params: Params<'_>) -> Result<Vec<Row>, DbError> {
-    // Biased: polled, and so sent, in this order.
-    let (begun, rows, committed) = tokio::join!(
-        biased;
-        client.batch_execute("begin isolation level read committed"),
-        client.query_typed(sql, params),
-        client.batch_execute("commit"),
-    );
-    // After a failed call the commit is a rollback and succeeds: the call's own error comes first.
-    let rows = rows?;
-    begun?;
-    committed?;
-    Ok(rows)
 }
 
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// From a count of milliseconds, which is never negative where it comes from.
-fn duration(ms: i64) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
 fn columns(wanted: &[WantedRefill]) -> (Vec<i64>, Vec<i32>) {
@@ -88,7 +51,7 @@ pub async fn register(
     name: &str,
     version: &str,
 ) -> Result<(Uuid, Vec<Beat>, i64), DbError> {
-    let rows = call(
+    let rows = explicit(
         client,
         "select worker, peer, beat, clock_us from postrider.register_worker($1, $2)",
         &[(&name, Type::TEXT), (&version, Type::TEXT)],
@@ -111,7 +74,7 @@ pub async fn heartbeat(
 ) -> Result<(Vec<Beat>, i64, i64), DbError> {
     let ids: Vec<Uuid> = dead.iter().map(|d| d.worker).collect();
     let counts: Vec<i64> = dead.iter().map(|d| d.beat).collect();
-    let rows = call(
+    let rows = explicit(
         client,
         "select peer, beat, clock_us, owned from postrider.heartbeat($1, $2, $3)",
         &[
@@ -131,9 +94,8 @@ impl Db {
     #[must_use]
     pub fn new(pool: Pool) -> Self {
         Self {
-            pool,
+            statements: Arc::new(Statements::new(pool)),
             held: HeldBytes::default(),
-            explicit: Arc::default(),
         }
     }
 
@@ -143,96 +105,42 @@ impl Db {
         self.held.count()
     }
 
-    /// One call in a transaction of its own. Left to itself a statement is one, and costs both sides a third of the
-    /// messages that `begin` and `commit` around it would; rows are complete after its commit only.
-    async fn call(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, DbError> {
-        let connection = tokio::time::timeout(CALL_LIMIT, self.pool.get())
-            .await
-            .map_err(|_| DbError::Connection("no connection became free".into()))?
-            .map_err(|e| DbError::Connection(e.to_string()))?;
-        let result = tokio::time::timeout(CALL_LIMIT, async {
-            if !self.explicit.load(Ordering::Relaxed) {
-                match connection
-                    .query_typed(sql, params)
-                    .await
-                    .map_err(DbError::from)
-                {
-                    Err(DbError::Isolation(_)) => self.explicit.store(true, Ordering::Relaxed),
-                    result => return result,
-                }
-            }
-            call(&connection, sql, params).await
-        })
-        .await;
-        match result {
-            Ok(Ok(rows)) => Ok(rows),
-            Ok(Err(error)) => {
-                if matches!(error, DbError::Connection(_)) {
-                    drop(Object::take(connection));
-                }
-                Err(error)
-            }
-            Err(_) => {
-                drop(Object::take(connection));
-                Err(DbError::Connection(format!(
-                    "no answer within {CALL_LIMIT:?}"
-                )))
-            }
-        }
-    }
-
-    /// Turns events into deliveries, and fetches at once for those of `idle` that have some now.
+    /// Turns events into deliveries. Then, in a transaction of its own, fetches for those of `idle` that something is due
+    /// for: while bodies are on their way to somebody who may not read, nothing is locked.
     pub async fn fan_out(
         &self,
         worker: Uuid,
         idle: &[WantedRefill],
         max_bytes: i64,
-    ) -> Result<FanOut, DbError> {
-        let rows = if idle.is_empty() {
-            self.call(
-                "select events, deliveries, more, busy, due, claimable from postrider.fan_out($1)",
-                &[(&worker, Type::UUID)],
-            )
-            .await?
-        } else {
-            let (ids, limits) = columns(idle);
-            self.call(
-                "select f.events, f.deliveries, f.more, f.busy, f.due, f.claimable, \
-                        d.endpoint_id, d.settings, d.event_id, d.run, d.number, d.event_type, d.body, \
-                        d.expires_in_ms, d.overdue_ms \
-                   from postrider.fan_out($1) f \
-                   left join lateral ( \
-                        select x.* from postrider.fetch_deliveries($1, \
-                                   array(select i.id from unnest($2, $3) i (id, max) where i.id = any (f.due)), \
-                                   array(select i.max from unnest($2, $3) i (id, max) where i.id = any (f.due)), \
-                                   '{}', '{}', $4) x \
-                         where f.due && $2) d on true",
-                &[
-                    (&worker, Type::UUID),
-                    (&ids, Type::INT8_ARRAY),
-                    (&limits, Type::INT4_ARRAY),
-                    (&max_bytes, Type::INT8),
-                ],
-            )
-            .await?
-        };
-        let Some(row) = rows.first() else {
-            return Ok(FanOut::default());
-        };
-        let fetched = if row.len() > 6 && row.try_get::<_, Option<i64>>(6)?.is_some() {
-            self.fetched(&rows, 6)?
-        } else {
-            Vec::new()
-        };
-        Ok(FanOut {
-            events: row.try_get(0)?,
-            deliveries: row.try_get(1)?,
-            more: row.try_get(2)?,
-            busy: row.try_get(3)?,
-            due: row.try_get(4)?,
-            claimable: row.try_get(5)?,
-            fetched,
-        })
+    ) -> (Result<FanOut, DbError>, Result<Vec<Fetched>, DbError>) {
+        let sql = format!("select {} from postrider.fan_out($1)", FanOut::COLUMNS);
+        let params: Params<'_> = &[(&worker, Type::UUID)];
+        if idle.is_empty() {
+            let rows = self.statements.one(&sql, params).await;
+            return (rows.and_then(|rows| FanOut::of(&rows)), Ok(Vec::new()));
+        }
+        let (ids, limits) = columns(idle);
+        let fetch: Params<'_> = &[
+            (&worker, Type::UUID),
+            (&ids, Type::INT8_ARRAY),
+            (&limits, Type::INT4_ARRAY),
+            (&max_bytes, Type::INT8),
+        ];
+        let fetch_sql = format!(
+            "select {} from postrider.fetch_due($1, $2, $3, $4)",
+            Fetched::COLUMNS
+        );
+        match self
+            .statements
+            .two((&sql, params), (&fetch_sql, fetch))
+            .await
+        {
+            Ok([fan_out, fetched]) => (
+                fan_out.and_then(|rows| FanOut::of(&rows)),
+                fetched.and_then(|rows| Fetched::of(&rows, &self.held)),
+            ),
+            Err(error) => (Err(error), Ok(Vec::new())),
+        }
     }
 
     /// Takes due endpoints; with `include_owned`, also names those that the worker owns already.
@@ -244,8 +152,12 @@ impl Db {
     ) -> Result<Claim, DbError> {
         let max = i32::try_from(max).unwrap_or(i32::MAX);
         let rows = self
-            .call(
-                "select endpoint_id, pace_ahead_ms, next_claim_in_ms from postrider.claim_endpoints($1, $2, $3)",
+            .statements
+            .one(
+                &format!(
+                    "select {} from postrider.claim_endpoints($1, $2, $3)",
+                    Claim::COLUMNS
+                ),
                 &[
                     (&worker, Type::UUID),
                     (&max, Type::INT4),
@@ -253,17 +165,7 @@ impl Db {
                 ],
             )
             .await?;
-        let mut claim = Claim::default();
-        for row in &rows {
-            match row.try_get::<_, Option<i64>>(0)? {
-                Some(endpoint_id) => claim.endpoints.push(Claimed {
-                    endpoint_id,
-                    pace_ahead: duration(row.try_get(1)?),
-                }),
-                None => claim.next_in = row.try_get::<_, Option<i64>>(2)?.map(duration),
-            }
-        }
-        Ok(claim)
+        Claim::of(&rows)
     }
 
     /// Fetches what is due for these endpoints, leaving out what is in hand (`skip`).
@@ -278,9 +180,12 @@ impl Db {
         let skip_events: Vec<Uuid> = skip.iter().map(|s| s.0).collect();
         let skip_endpoints: Vec<i64> = skip.iter().map(|s| s.1).collect();
         let rows = self
-            .call(
-                "select endpoint_id, settings, event_id, run, number, event_type, body, expires_in_ms, overdue_ms \
-                 from postrider.fetch_deliveries($1, $2, $3, $4, $5, $6)",
+            .statements
+            .one(
+                &format!(
+                    "select {} from postrider.fetch_deliveries($1, $2, $3, $4, $5, $6)",
+                    Fetched::COLUMNS
+                ),
                 &[
                     (&worker, Type::UUID),
                     (&ids, Type::INT8_ARRAY),
@@ -291,49 +196,7 @@ impl Db {
                 ],
             )
             .await?;
-        self.fetched(&rows, 0)
-    }
-
-    /// Rows of `fetch_deliveries`, whose columns begin at `from`.
-    fn fetched(&self, rows: &[Row], from: usize) -> Result<Vec<Fetched>, DbError> {
-        let fetched_at = Instant::now();
-        let mut fetched = Vec::new();
-        let mut places: HashMap<i64, usize> = HashMap::new();
-        for row in rows {
-            let endpoint_id: i64 = row.try_get(from)?;
-            let event_id: Option<Uuid> = row.try_get(from + 2)?;
-            match (event_id, places.get(&endpoint_id)) {
-                (None, _) => {
-                    let settings: Option<serde_json::Value> = row.try_get(from + 1)?;
-                    places.insert(endpoint_id, fetched.len());
-                    fetched.push(Fetched {
-                        endpoint_id,
-                        settings: settings.map(|value| {
-                            serde_json::from_value::<Settings>(value).map_err(|e| e.to_string())
-                        }),
-                        deliveries: Vec::new(),
-                    });
-                }
-                (Some(event_id), Some(&place)) => {
-                    let body: &str = row.try_get(from + 6)?;
-                    let delivery = Delivery {
-                        event_id,
-                        run: row.try_get(from + 3)?,
-                        number: row.try_get(from + 4)?,
-                        event_type: row.try_get(from + 5)?,
-                        body: self.held.hold(body),
-                        expires_in: duration(row.try_get(from + 7)?),
-                        overdue: duration(row.try_get(from + 8)?),
-                        fetched_at,
-                    };
-                    if let Some(entry) = fetched.get_mut(place) {
-                        entry.deliveries.push(delivery);
-                    }
-                }
-                (Some(_), None) => {}
-            }
-        }
-        Ok(fetched)
+        Fetched::of(&rows, &self.held)
     }
 
     /// Reports a batch of attempts. Repeating it changes nothing.
@@ -361,9 +224,12 @@ impl Db {
         let waits = column!(|a| a.wait.map(|w| millis(w).min(31_536_000_000)));
         let answers = column!(|a| a.answer.as_deref());
         let rows = self
-            .call(
-                "select endpoint_id, owned, stopped, paused_ms, probing, next_due_ms, history_lost, held \
-                 from postrider.report_attempts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+            .statements
+            .one(
+                &format!(
+                    "select {} from postrider.report_attempts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+                    Verdict::COLUMNS
+                ),
                 &[
                     (&worker, Type::UUID),
                     (&seqs, Type::INT8_ARRAY),
@@ -381,20 +247,7 @@ impl Db {
                 ],
             )
             .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(Verdict {
-                    endpoint_id: row.try_get(0)?,
-                    owned: row.try_get(1)?,
-                    stopped: row.try_get(2)?,
-                    paused: duration(row.try_get(3)?),
-                    probing: row.try_get(4)?,
-                    next_due: row.try_get::<_, Option<i64>>(5)?.map(duration),
-                    history_lost: row.try_get(6)?,
-                    held: row.try_get(7)?,
-                })
-            })
-            .collect()
+        rows.iter().map(Verdict::of).collect()
     }
 
     /// Gives endpoints up, with how far ahead of now their pace stands. Returns those that it could not, since
@@ -407,7 +260,8 @@ impl Db {
         let ids: Vec<i64> = endpoints.iter().map(|e| e.0).collect();
         let ahead: Vec<i64> = endpoints.iter().map(|e| millis(e.1)).collect();
         let rows = self
-            .call(
+            .statements
+            .one(
                 "select endpoint_id from postrider.release_endpoints($1, $2, $3) r (endpoint_id)",
                 &[
                     (&worker, Type::UUID),
@@ -424,11 +278,12 @@ impl Db {
 
     /// Ends the lease: cleanly, or as lapsed.
     pub async fn deregister(&self, worker: Uuid, lapsed: bool) -> Result<(), DbError> {
-        self.call(
-            "select from postrider.deregister_worker($1, $2)",
-            &[(&worker, Type::UUID), (&lapsed, Type::BOOL)],
-        )
-        .await?;
+        self.statements
+            .one(
+                "select from postrider.deregister_worker($1, $2)",
+                &[(&worker, Type::UUID), (&lapsed, Type::BOOL)],
+            )
+            .await?;
         Ok(())
     }
 
@@ -436,7 +291,7 @@ impl Db {
     /// whether there is more to do at once.
     pub async fn maintain(&self) -> Result<bool, DbError> {
         let sql = "select coalesce((postrider.maintain() ->> 'more')::boolean, false)";
-        let rows = self.call(sql, &[]).await?;
+        let rows = self.statements.one(sql, &[]).await?;
         Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
     }
 }

@@ -6,8 +6,10 @@
 //! a transaction-pooling proxy no prepared statement outlives its transaction.
 
 mod calls;
+mod from_rows;
 mod held;
 mod rows;
+mod statements;
 
 pub use calls::{Db, heartbeat, register};
 pub use rows::{

@@ -30,8 +30,6 @@ pub struct FanOut {
     pub due: Vec<i64>,
     /// Whether endpoints that nobody owns have work, now or later.
     pub claimable: bool,
-    /// What was fetched for those of them that were idle.
-    pub fetched: Vec<Fetched>,
 }
 
 /// An endpoint taken.
@@ -188,6 +186,6 @@ pub struct Verdict {
     pub next_due: Option<Duration>,
     /// Whether history could not be written.
     pub history_lost: bool,
-    /// A transaction holds the endpoint: nothing was taken, report again.
+    /// A transaction holds the endpoint, or a crash undid the making of a delivery: report all of the endpoint again.
     pub held: bool,
 }

@@ -53,6 +53,7 @@ pub const SQL: &[(&str, &str)] = &[
     file!("sql", "release.sql"),
     file!("sql", "expire.sql"),
     file!("sql", "fetch.sql"),
+    file!("sql", "fetch_due.sql"),
     file!("sql", "settle.sql"),
     file!("sql", "ladder.sql"),
     file!("sql", "stats.sql"),

@@ -40,6 +40,7 @@ pub(super) enum Event {
         idle: Vec<WantedRefill>,
         asked_at: Instant,
         result: Result<FanOut, DbError>,
+        fetched: Result<Vec<Fetched>, DbError>,
     },
     /// `claim_endpoints` returned.
     Claimed(Result<Claim, DbError>, Duration),

@@ -35,7 +35,8 @@ impl Engine {
                 idle,
                 asked_at,
                 result,
-            } => self.take_fan_out(idle, asked_at, result, now),
+                fetched,
+            } => self.take_fan_out(idle, asked_at, result, fetched, now),
             Event::Claimed(result, took) => self.take_claim(result, took, now),
             Event::Fetched {
                 wanted,
@@ -58,8 +59,7 @@ impl Engine {
         if payload.is_empty() {
             self.fan_out_wanted = true;
             self.look.soon(now);
-            let claim_at = now + CLAIM_AFTER_HINT;
-            self.claim_at = Some(self.claim_at.map_or(claim_at, |at| at.min(claim_at)));
+            self.claim_by(now + CLAIM_AFTER_HINT);
         } else if payload
             .parse::<Uuid>()
             .is_ok_and(|id| id == self.lease.worker)

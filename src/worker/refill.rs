@@ -42,11 +42,12 @@ impl Engine {
             let idle = self.take_idle(now);
             let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
             tokio::spawn(async move {
-                let result = db.fan_out(worker, &idle, MOST_BYTES_AT_ONCE).await;
+                let (result, fetched) = db.fan_out(worker, &idle, MOST_BYTES_AT_ONCE).await;
                 events.send(Event::FannedOut {
                     idle,
                     asked_at: now,
                     result,
+                    fetched,
                 })
             });
         }
@@ -58,6 +59,7 @@ impl Engine {
         if due && !self.claiming && !self.release_unsure && free > 0 && now >= self.claim_not_before
         {
             self.claim_wanted = false;
+            // What is here when the answer comes was asked for since.
             self.claim_at = None;
             self.claiming = true;
             let include_owned = std::mem::take(&mut self.adopt);
@@ -70,7 +72,7 @@ impl Engine {
     }
 
     /// When nothing is under way, endpoints to fetch for in the call that makes their deliveries: with little to do, a
-    /// second call is most of the time that a delivery takes.
+    /// second one is most of the time that a delivery takes.
     fn take_idle(&mut self, now: Instant) -> Vec<WantedRefill> {
         if !self.flights.is_empty() || self.fetching || self.endpoints.len() > MOST_IDLE {
             return Vec::new();
@@ -91,12 +93,16 @@ impl Engine {
         idle: Vec<WantedRefill>,
         asked_at: Instant,
         result: Result<FanOut, DbError>,
+        fetched: Result<Vec<Fetched>, DbError>,
         now: Instant,
     ) {
         self.fanning_out = false;
         self.note_call("fan_out", &result, Some(asked_at.elapsed()));
+        if !idle.is_empty() {
+            self.note_call("fetch", &fetched, Some(asked_at.elapsed()));
+        }
         let mut fan_out = result.unwrap_or_default();
-        let mut by_id = by_id(std::mem::take(&mut fan_out.fetched));
+        let mut by_id = by_id(fetched.unwrap_or_default());
         fan_out.due.retain(|id| !by_id.contains_key(id));
         for refill in idle {
             let id = refill.endpoint_id;
@@ -127,6 +133,11 @@ impl Engine {
         }
     }
 
+    /// Lets the next claim be no later than that.
+    pub(super) fn claim_by(&mut self, at: Instant) {
+        self.claim_at = Some(self.claim_at.map_or(at, |planned| planned.min(at)));
+    }
+
     pub(super) fn take_claim(
         &mut self,
         result: Result<Claim, DbError>,
@@ -138,7 +149,7 @@ impl Engine {
         let Ok(claim) = result else {
             // It may have been carried out all the same: the next one asks what is owned.
             self.adopt = true;
-            self.claim_at = Some(now + CLAIM_AGAIN);
+            self.claim_by(now + CLAIM_AGAIN);
             self.telemetry.health.claim_failed();
             return;
         };
@@ -149,7 +160,9 @@ impl Engine {
         }
         // A due endpoint that could not be taken is locked by somebody: no hurry to try again.
         let least = Duration::from_millis(if claim.endpoints.is_empty() { 50 } else { 1 });
-        self.claim_at = claim.next_in.map(|delay| now + delay.max(least));
+        if let Some(delay) = claim.next_in {
+            self.claim_by(now + delay.max(least));
+        }
         for claimed in claim.endpoints {
             let id = claimed.endpoint_id;
             // Known already, or being given up: only what an unheard answer brought is new here.

@@ -29,10 +29,24 @@ pub(super) struct Reported {
     pub(super) stored: Vec<Attempt>,
     /// To be repeated: the database could not be asked.
     pub(super) unstored: Vec<Attempt>,
-    /// Refused by the database in every form, or its endpoint is held by a transaction.
+    /// Refused by the database in every form, or held (see [`Verdict`]).
     pub(super) stuck: Vec<Attempt>,
     pub(super) error: Option<DbError>,
     pub(super) took: Duration,
+}
+
+impl Reported {
+    fn take(&mut self, batch: Vec<Attempt>, verdicts: Vec<Verdict>) {
+        let is_held = |a: &Attempt| {
+            verdicts
+                .iter()
+                .any(|v| v.held && v.endpoint_id == a.endpoint_id)
+        };
+        let (held, stored): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_held);
+        self.stuck.extend(held);
+        self.stored.extend(stored);
+        self.verdicts.extend(verdicts);
+    }
 }
 
 impl Engine {
@@ -123,15 +137,7 @@ pub(super) async fn store(db: &Db, worker: Uuid, batch: Vec<Attempt>) -> Reporte
     while let Some(mut batch) = todo.pop() {
         let refused = match db.report(worker, &batch).await {
             Ok(verdicts) => {
-                let is_held = |a: &Attempt| {
-                    verdicts
-                        .iter()
-                        .any(|v| v.held && v.endpoint_id == a.endpoint_id)
-                };
-                let (held, stored): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_held);
-                reported.stuck.extend(held);
-                reported.stored.extend(stored);
-                reported.verdicts.extend(verdicts);
+                reported.take(batch, verdicts);
                 continue;
             }
             Err(error) if error.is_refusal() => error,
@@ -151,10 +157,7 @@ pub(super) async fn store(db: &Db, worker: Uuid, batch: Vec<Attempt>) -> Reporte
             tracing::error!(event_id = %attempt.event_id, endpoint_id = attempt.endpoint_id, error = %refused,
                             "an outcome could not be stored");
             match db.report(worker, &[bare(&attempt)]).await {
-                Ok(verdicts) => {
-                    reported.verdicts.extend(verdicts);
-                    reported.stored.push(attempt);
-                }
+                Ok(verdicts) => reported.take(vec![attempt], verdicts),
                 Err(_) => reported.stuck.push(attempt),
             }
         }

@@ -24,6 +24,7 @@ async fn every_verb_refuses_any_isolation_but_read_committed() {
         "fan_out",
         "claim_endpoints",
         "fetch_deliveries",
+        "fetch_due",
         "report_attempts",
         "release_endpoints",
         "deregister_worker",

@@ -52,6 +52,7 @@ mod views;
 mod worker_cli;
 mod worker_crash;
 mod worker_database;
+mod worker_fetch_along;
 mod worker_fleet;
 mod worker_isolation;
 mod worker_ladder;

@@ -89,6 +89,7 @@ async fn each_role_may_do_its_own() {
             "deregister_worker",
             "fan_out",
             "fetch_deliveries",
+            "fetch_due",
             "heartbeat",
             "maintain",
             "register_worker",

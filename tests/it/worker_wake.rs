@@ -1,6 +1,7 @@
 //! Waking: NOTIFY is a hint, and nothing depends on it.
 
 use crate::fixtures::arrivals::assert_once_each;
+use crate::fixtures::eventually;
 use crate::fixtures::http::Reply;
 use crate::fixtures::worker::{LIMIT, ms};
 use crate::fixtures::world::World;
@@ -39,4 +40,38 @@ async fn an_idle_worker_looks_once_per_poll_interval() {
     let after: i64 = world.one(commits, &[]).await;
     // A fan_out and a claim an interval, a heartbeat now and then, and the two questions here.
     assert!(after - before <= 2 * 6 + 6, "{}", after - before);
+}
+
+/// What becomes free while a claim is under way is not in its answer.
+#[tokio::test]
+async fn a_hint_during_a_claim_leads_to_another() {
+    let mut world = World::new(|_, _| Reply::status(200)).await;
+    let endpoint = world.endpoint("/in", "event_types => '{a}'").await;
+    world
+        .run(&format!("select postrider.pause_endpoint({endpoint})"))
+        .await;
+    let event = world.emit("a").await;
+    let proxy = world.proxy().await;
+    world.worker_by(&proxy, |o| {
+        (o.poll_interval, o.lease) = (ms(600_000), ms(600_000));
+    });
+    let taken = "select not exists (select from postrider.outbox)";
+    let looked = async || {
+        eventually(LIMIT, async || {
+            world.one::<bool>(taken, &[]).await.then_some(())
+        })
+        .await;
+    };
+    looked().await;
+    proxy.keep_answer_to("postrider.claim_endpoints(");
+    world.run("notify postrider, ''").await;
+    eventually(LIMIT, async || (proxy.kept() == 1).then_some(())).await;
+    world
+        .run(&format!("select postrider.resume_endpoint({endpoint})"))
+        .await;
+    // Of no endpoint's, and its hint comes after the other: once it is taken, both have come.
+    world.emit("b").await;
+    looked().await;
+    proxy.let_go();
+    world.arrival("/in", event).await;
 }
