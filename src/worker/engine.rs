@@ -17,7 +17,13 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Options, endpoint::Owned, lease::Lease, wake::LookAgain};
+use super::{
+    Options,
+    endpoint::Owned,
+    lease::Lease,
+    reporting::{Part, Reported},
+    wake::LookAgain,
+};
 use crate::{
     admin::Telemetry,
     db::{Attempt, Claim, Db, DbError, FanOut, Fetched, WantedRefill},
@@ -51,7 +57,7 @@ pub(super) enum Event {
         result: Result<Vec<Fetched>, DbError>,
     },
     /// `report_attempts` returned; attempts that are not stored come back.
-    Reported(super::reporting::Reported),
+    Reported(Reported),
     /// `release_endpoints` returned.
     Released(Vec<(i64, Duration)>, Result<Vec<i64>, DbError>),
     /// `maintain` returned.
@@ -104,7 +110,8 @@ pub(super) struct Engine {
     pub(super) slow_flights: usize,
     pub(super) seq: i64,
     pub(super) outcomes: VecDeque<Attempt>,
-    pub(super) reporting: bool,
+    /// What the reports under way are of.
+    pub(super) reporting: Vec<Part>,
     /// Outcomes that the database refuses.
     pub(super) stuck: Vec<Attempt>,
     pub(super) stuck_at: Instant,
@@ -165,7 +172,7 @@ impl Engine {
             slow_flights: 0,
             seq: 0,
             outcomes: VecDeque::new(),
-            reporting: false,
+            reporting: Vec::new(),
             stuck: Vec::new(),
             stuck_at: now,
             stuck_delay: Duration::from_millis(10),
@@ -297,10 +304,10 @@ impl Engine {
         if let Some(&(timer, _)) = self.timers.first() {
             at = at.min(timer);
         }
-        if !self.outcomes.is_empty() && !self.reporting {
+        if !self.outcomes.is_empty() && self.reporting.is_empty() {
             at = at.min(self.report_at);
         }
-        if !self.stuck.is_empty() && !self.reporting {
+        if !self.stuck.is_empty() && self.reporting.is_empty() {
             at = at.min(self.stuck_at);
         }
         if !self.stopping {
@@ -346,7 +353,7 @@ impl Engine {
         self.flights.is_empty()
             && self.outcomes.is_empty()
             && self.stuck.is_empty()
-            && !self.reporting
+            && self.reporting.is_empty()
             && !self.release_busy
             && self.endpoints.is_empty()
             && self.releasing.is_empty()
@@ -356,13 +363,13 @@ impl Engine {
         self.flights.clear();
     }
 
-    /// Outcomes that are not stored yet, for a report under the old id after the lease has ended. A report
-    /// under way is waited for: its call is bounded in time.
+    /// Outcomes that are not stored yet, for a report under the old id after the lease has ended. Reports
+    /// under way are waited for: their calls are bounded in time.
     pub(super) async fn into_outcomes(
         mut self,
         inbox: &mut UnboundedReceiver<Event>,
     ) -> Vec<Attempt> {
-        while self.reporting {
+        while !self.reporting.is_empty() {
             match inbox.recv().await {
                 Some(event @ (Event::Reported(_) | Event::Answered(..))) => self.take(event),
                 Some(_) => {}

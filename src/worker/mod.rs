@@ -230,7 +230,7 @@ async fn settle_old(
 ) -> usize {
     let mut since_stop = None;
     while !outcomes.is_empty() {
-        let reported = reporting::store(db, worker, outcomes).await;
+        let reported = reporting::store(db, worker, reporting::Part::All, outcomes).await;
         outcomes = reported
             .unstored
             .into_iter()

@@ -1,12 +1,12 @@
-//! Reporting: outcomes are held until they are stored, in order, one batch at a time.
+//! Reporting: outcomes are held until they are stored, in order, one batch of an endpoint at a time.
 //!
 //! A batch is whatever came while the last one was under way, so an idle worker reports at once and a busy one
-//! in bulk. A report that failed is repeated until it succeeds, and nothing is sent meanwhile: what the
+//! in bulk: when more waits than a batch takes, two side by side, each of one half of the endpoints. A report that failed is repeated until it succeeds, and nothing is sent meanwhile: what the
 //! database does not know, a later owner would send again. An outcome that the database refuses in every form, or
 //! whose endpoint a transaction holds, is set aside and tried again, and stops its own endpoint only.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -23,8 +23,31 @@ const RETRY_STUCK: (Duration, Duration) = (Duration::from_millis(10), Duration::
 /// The error code of a delivery that ends since its outcome could not be stored.
 const UNREPORTABLE: &str = "unreportable";
 
+/// Fewest attempts for which a second report begins beside another.
+const WORTH_A_SECOND: usize = BATCH / 2;
+
+/// Which endpoints a report is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    All,
+    /// Those with an odd id, or those with an even one.
+    Half {
+        odd: bool,
+    },
+}
+
+impl Part {
+    fn has(self, attempt: &Attempt) -> bool {
+        match self {
+            Self::All => true,
+            Self::Half { odd } => odd == (attempt.endpoint_id % 2 != 0),
+        }
+    }
+}
+
 /// What became of a batch.
 pub(super) struct Reported {
+    pub(super) part: Part,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) stored: Vec<Attempt>,
     /// To be repeated: the database could not be asked.
@@ -60,7 +83,7 @@ impl Engine {
     }
 
     pub(super) fn report(&mut self, now: Instant) {
-        if now >= self.stuck_at && !self.reporting {
+        if now >= self.stuck_at && self.reporting.is_empty() {
             for attempt in self.stuck.drain(..) {
                 if let Some(owned) = self.endpoints.get_mut(&attempt.endpoint_id) {
                     owned.stuck = owned.stuck.saturating_sub(1);
@@ -68,20 +91,47 @@ impl Engine {
                 self.outcomes.push_back(attempt);
             }
         }
-        if self.reporting || self.outcomes.is_empty() || now < self.report_at {
-            return;
+        while let Some(part) = self.next_part(now) {
+            let mut batch = Vec::new();
+            let mut rest = VecDeque::new();
+            for attempt in self.outcomes.drain(..) {
+                if batch.len() < BATCH && part.has(&attempt) {
+                    batch.push(attempt);
+                } else {
+                    rest.push_back(attempt);
+                }
+            }
+            self.outcomes = rest;
+            self.reporting.push(part);
+            let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
+            tokio::spawn(async move {
+                events.send(Event::Reported(store(&db, worker, part, batch).await))
+            });
         }
-        self.reporting = true;
-        let batch: Vec<Attempt> = self
-            .outcomes
-            .drain(..self.outcomes.len().min(BATCH))
-            .collect();
-        let (db, worker, events) = (self.db.clone(), self.lease.worker, self.events.clone());
-        tokio::spawn(async move { events.send(Event::Reported(store(&db, worker, batch).await)) });
+    }
+
+    /// What the next report is of, if one can begin now.
+    fn next_part(&self, now: Instant) -> Option<Part> {
+        let first = self.outcomes.front()?;
+        if now < self.report_at {
+            return None;
+        }
+        match *self.reporting.as_slice() {
+            [] if self.outcomes.len() <= BATCH || self.report_failures > 0 => Some(Part::All),
+            [] => Some(Part::Half {
+                odd: first.endpoint_id % 2 != 0,
+            }),
+            [Part::Half { odd }] if self.report_failures == 0 => {
+                let other = Part::Half { odd: !odd };
+                let waiting = self.outcomes.iter().filter(|a| other.has(a));
+                (waiting.take(WORTH_A_SECOND).count() == WORTH_A_SECOND).then_some(other)
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn take_reported(&mut self, reported: Reported, now: Instant) {
-        self.reporting = false;
+        self.reporting.retain(|part| *part != reported.part);
         let result = reported.error.map_or(Ok(()), Err);
         self.note_call("report", &result, Some(reported.took));
         for attempt in &reported.stored {
@@ -106,7 +156,10 @@ impl Engine {
         }
         if result.is_ok() {
             self.telemetry.health.reported_ok();
-            self.report_failures = 0;
+            // A report of the other half says nothing of one that failed beside it.
+            if reported.part == Part::All {
+                self.report_failures = 0;
+            }
         } else {
             self.telemetry.health.report_failed();
             let delay = Duration::from_millis(50 << self.report_failures.min(6));
@@ -123,9 +176,10 @@ impl Engine {
 
 /// Reports a batch. One that the database refuses is halved until the bad row stands alone; that one is
 /// reported without its texts, which ends its delivery, and when that is refused too it is stuck.
-pub(super) async fn store(db: &Db, worker: Uuid, batch: Vec<Attempt>) -> Reported {
+pub(super) async fn store(db: &Db, worker: Uuid, part: Part, batch: Vec<Attempt>) -> Reported {
     let began = Instant::now();
     let mut reported = Reported {
+        part,
         verdicts: Vec::new(),
         stored: Vec::new(),
         unstored: Vec::new(),

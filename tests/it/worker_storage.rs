@@ -135,3 +135,38 @@ async fn g11_whatever_an_answer_says_its_outcome_is_stored() {
     }
     assert_eq!(world.receiver.requests().len(), 2);
 }
+
+/// With more to report than one call takes, the other half of the endpoints does not wait for its answer.
+#[tokio::test]
+async fn a_report_that_takes_long_does_not_hold_up_the_other_half() {
+    let mut world = World::new(|_, _| Reply::status(200)).await;
+    let settings = "concurrency => 1000, rate => 10000, burst => 1000";
+    let mut endpoints = Vec::new();
+    for path in ["/a", "/b"] {
+        endpoints.push(world.endpoint(path, settings).await);
+    }
+    assert_ne!(endpoints[0] % 2, endpoints[1] % 2);
+    let proxy = world.proxy().await;
+    let report = "postrider.report_attempts(";
+    proxy.keep_answer_to(report);
+    world.worker_by(&proxy, |_| {});
+    world.emit("a").await;
+    eventually(LIMIT, async || (proxy.kept() == 1).then_some(())).await;
+    proxy.keep_answer_to(report);
+    world.emit_many("a", 400).await;
+    world.receiver.wait_for_count(802, LIMIT).await;
+    proxy.let_go();
+    eventually(LIMIT, async || (proxy.kept() == 2).then_some(())).await;
+    // The one that is kept is stored too, but is of one half.
+    for endpoint in &endpoints {
+        let stored =
+            format!("select count(*) > 100 from postrider.attempts where endpoint_id = {endpoint}");
+        eventually(LIMIT, async || {
+            world.one::<bool>(&stored, &[]).await.then_some(())
+        })
+        .await;
+    }
+    proxy.let_go();
+    world.settled().await;
+    assert_once_each(&world.receiver.requests(), 802);
+}
