@@ -197,10 +197,14 @@ pub fn keep(
         )
         .unwrap();
     }
-    evidence
-        .freezes
-        .iter()
-        .for_each(|f| writeln!(text, "frozen {:.3} to {:.3}", f.from, f.to).unwrap());
+    evidence.freezes.iter().for_each(|f| {
+        writeln!(
+            text,
+            "frozen {:.3} to {:.3}, last beat {:.3}",
+            f.span.from, f.span.to, f.beat
+        )
+        .unwrap()
+    });
     evidence
         .stopped
         .iter()

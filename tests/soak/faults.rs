@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tokio_postgres::NoTls;
 
-use crate::audit::evidence::Span;
+use crate::audit::evidence::{Freeze, Span};
 use crate::choices::Choices;
 use crate::fixtures::process::Process;
 use crate::world::{LEASE_S, MAX_CONNECTIONS, World};
@@ -143,13 +143,36 @@ fn could_not_start(world: &World, status: ExitStatus, output: &str) -> bool {
 async fn freeze(world: &World, process: &Process, time: Duration) {
     let from = world.now();
     process.signal(Signal::SIGSTOP);
-    tokio::time::sleep(time).await;
+    let (beat, ()) = tokio::join!(
+        tokio::time::timeout(time, last_beat(world, process)),
+        tokio::time::sleep(time)
+    );
     process.signal(Signal::SIGCONT);
-    let to = world.now();
+    let span = Span {
+        from,
+        to: world.now(),
+    };
+    // Where the server was away for so long, or the lease gone already, the worst is taken: a lease ago.
+    let beat = beat.unwrap_or(from - LEASE_S as f64);
     world.note(|log| {
         log.count("workers frozen");
-        log.freezes.push(Span { from, to });
+        log.freezes.push(Freeze { span, beat });
     });
+}
+
+/// When the worker beat last, as soon as the server says so.
+async fn last_beat(world: &World, process: &Process) -> f64 {
+    let sql = "select extract(epoch from max(seen_at))::float8 from postrider.workers where name like '%/' || $1";
+    let pid = process.pid().to_string();
+    loop {
+        if let Some(client) = world.connect_superuser().await
+            && let Ok(row) = client.query_one(sql, &[&pid]).await
+            && let Some(at) = row.get::<_, Option<f64>>(0)
+        {
+            return at - world.epoch();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 async fn stop(world: &World, number: u64, process: &mut Process) {

@@ -53,7 +53,7 @@ fn reach(evidence: &Evidence) -> (usize, usize) {
         evidence
             .freezes
             .iter()
-            .any(|f| r.arrived < f.from && f.from < end)
+            .any(|f| r.arrived < f.span.from && f.span.from < end)
     };
     (
         accepted.values().filter(|n| **n > 1).count(),

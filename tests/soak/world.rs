@@ -10,7 +10,7 @@ use postrider::schema;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use crate::audit::evidence::{Emitted, Span, Stopped};
+use crate::audit::evidence::{Emitted, Freeze, Stopped};
 use crate::endpoints::Created;
 use crate::receivers::Receivers;
 
@@ -53,7 +53,7 @@ pub struct Log {
     pub endpoints: Vec<Created>,
     pub emitted: Vec<Emitted>,
     pub replayed: HashSet<(Uuid, i64)>,
-    pub freezes: Vec<Span>,
+    pub freezes: Vec<Freeze>,
     pub stopped: Vec<Stopped>,
     /// Workers that ended as they should not.
     pub workers: Vec<String>,

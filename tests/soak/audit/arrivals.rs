@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use super::evidence::{Evidence, Seen};
+use super::evidence::{Evidence, Freeze, Seen};
 
 /// How much later than it left a request may be noted here, on a busy machine.
 const NOTED_LATE_S: f64 = 0.3;
@@ -23,10 +23,15 @@ fn by_path(evidence: &Evidence) -> HashMap<&str, Vec<&Seen>> {
 }
 
 impl Evidence {
-    /// The earliest that somebody else may take over what a worker that froze then had open: its last beat was up to a
-    /// sixth of a lease before.
-    fn takeover(&self, frozen: f64) -> f64 {
-        frozen + self.lease * 5.0 / 6.0 - NOTED_LATE_S
+    /// The earliest that somebody else may take over what a frozen worker had open: a lease after its last beat.
+    fn takeover(&self, freeze: &Freeze) -> f64 {
+        (freeze.beat + self.lease - NOTED_LATE_S).max(freeze.span.from)
+    }
+
+    /// The earliest that somebody else may have what a live worker sent then: its lease held at that moment, and ends
+    /// for others a sixth later than for itself.
+    fn overtaken(&self, sent: f64) -> f64 {
+        sent + self.lease / 6.0 - NOTED_LATE_S
     }
 
     /// Until when a request counts as open: one that a frozen worker had open is excused once another may have taken
@@ -39,8 +44,8 @@ impl Evidence {
         let excused = self
             .freezes
             .iter()
-            .filter(|f| begun(f.from) && f.to >= self.takeover(f.from));
-        let excused = excused.map(|f| self.takeover(f.from));
+            .filter(|f| begun(f.span.from) && f.span.to >= self.takeover(f));
+        let excused = excused.map(|f| self.takeover(f));
         excused.fold(end, f64::min)
     }
 }
@@ -73,7 +78,7 @@ pub fn sent_again(evidence: &Evidence) -> Vec<String> {
         // held; and a request may leave before the statement that ended it began, and be noted after.
         let late = accepted
             .get(&key)
-            .is_some_and(|sent| evidence.takeover(*sent) < at);
+            .is_some_and(|sent| evidence.overtaken(*sent) < at);
         let grace = if late { TAKES_EFFECT_S } else { NOTED_LATE_S };
         if request.arrived > at + grace {
             found.push(format!(
@@ -171,7 +176,7 @@ pub fn in_time(evidence: &Evidence) -> Vec<String> {
         let excused = evidence
             .freezes
             .iter()
-            .any(|f| f.overlaps(request.arrived, request.arrived + limit));
+            .any(|f| f.span.overlaps(request.arrived, request.arrived + limit));
         end - request.arrived > limit && !excused
     };
     evidence
@@ -196,7 +201,7 @@ pub fn stopped(evidence: &Evidence) -> Vec<String> {
             if !evidence
                 .freezes
                 .iter()
-                .any(|f| f.overlaps(stop.span.from, request.arrived))
+                .any(|f| f.span.overlaps(stop.span.from, request.arrived))
             {
                 found.push(format!(
                     "{request}, which was {} at {:.3}",

@@ -109,6 +109,16 @@ impl Span {
     }
 }
 
+/// A worker was frozen.
+#[derive(Clone, Copy, Debug)]
+pub struct Freeze {
+    /// From before SIGSTOP to after SIGCONT.
+    pub span: Span,
+    /// Its last beat before it froze. While connections are cut and the server is away a worker cannot beat, so this
+    /// may be most of a lease before the freeze.
+    pub beat: f64,
+}
+
 /// An operator stopped an endpoint: from when the call had returned until the call that ended it began.
 #[derive(Clone, Debug)]
 pub struct Stopped {
@@ -129,8 +139,8 @@ pub struct Evidence {
     pub replayed: HashSet<(Uuid, i64)>,
     /// In order of arrival.
     pub requests: Vec<Seen>,
-    /// Of any worker, from before SIGSTOP to after SIGCONT.
-    pub freezes: Vec<Span>,
+    /// Of any worker.
+    pub freezes: Vec<Freeze>,
     pub stopped: Vec<Stopped>,
     /// Workers that ended as they should not, and why.
     pub workers: Vec<String>,
